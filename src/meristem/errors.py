@@ -1,0 +1,23 @@
+"""Every error a user can meet. A message says what happened, where, and what to do."""
+
+from __future__ import annotations
+
+
+class MeristemError(Exception):
+    """Base of all errors raised for a user's mistake or an unsupported request."""
+
+
+class TraceError(MeristemError):
+    """The model could not be traced."""
+
+
+class PlanError(MeristemError):
+    """A plan does not fit the space or the live model."""
+
+
+class SurgeryError(MeristemError):
+    """The live model, its optimizer or its gates cannot be resized as asked."""
+
+
+class FileError(MeristemError):
+    """A saved model is missing, damaged, or does not fit the model it is loaded into."""

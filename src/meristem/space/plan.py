@@ -1,0 +1,78 @@
+"""A plan: the frozen decision for one step of structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from meristem.errors import PlanError
+from meristem.space.axis import BoolArray
+from meristem.space.space import Space
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happens to the units of one group. Units are named by their index in the full model."""
+
+    keep: tuple[int, ...]
+    grow: tuple[int, ...] = ()
+    recall: tuple[int, ...] = ()
+    detach: tuple[int, ...] = ()
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """The units that are live afterwards."""
+        return tuple(sorted(self.keep + self.grow + self.recall))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The change of every group it names; groups it does not name stay as they are."""
+
+    changes: Mapping[str, Change]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "changes", MappingProxyType(dict(self.changes)))
+
+
+def plan_to(
+    space: Space,
+    target: Mapping[str, Iterable[int]],
+    live: Mapping[str, BoolArray],
+    lived: Mapping[str, BoolArray],
+) -> Plan:
+    """The plan that makes exactly ``target[group]`` live, from what is ``live`` now and has ever ``lived``."""
+    changes = {}
+    for name, units in target.items():
+        if name not in space.groups:
+            raise PlanError(f"the space has no group {name!r}; it has {_some(space.groups)}")
+        wanted = np.zeros(space.groups[name].units, dtype=np.bool_)
+        chosen = np.asarray(sorted(set(units)), dtype=np.int64)
+        if not len(chosen):
+            raise PlanError(
+                f"group {name!r} would be empty; at least one of its {len(wanted)} units must stay live"
+            )
+        if chosen[0] < 0 or chosen[-1] >= len(wanted):
+            raise PlanError(
+                f"group {name!r} has units 0 to {len(wanted) - 1}, got {chosen[0]} to {chosen[-1]}"
+            )
+        wanted[chosen] = True
+        changes[name] = Change(
+            keep=_indices(wanted & live[name]),
+            grow=_indices(wanted & ~live[name] & ~lived[name]),
+            recall=_indices(wanted & ~live[name] & lived[name]),
+            detach=_indices(~wanted & live[name]),
+        )
+    return Plan(changes)
+
+
+def _indices(mask: BoolArray) -> tuple[int, ...]:
+    return tuple(int(index) for index in np.flatnonzero(mask))
+
+
+def _some(names: Iterable[str], most: int = 6) -> str:
+    every = list(names)
+    return ", ".join(every[:most]) + (f", ... ({len(every)} in all)" if len(every) > most else "")

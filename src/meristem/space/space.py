@@ -1,0 +1,124 @@
+"""The space: a frozen description of what in a model may grow and shrink, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from meristem.space.axis import Axis
+
+
+class Role(Enum):
+    """How a site meets its units."""
+
+    OUT = "out"  # the unit is made here
+    IN = "in"  # the unit is read here
+    ALONG = "along"  # the unit passes by: a norm, a depthwise filter, a running statistic
+
+
+@dataclass(frozen=True)
+class Site:
+    """One dimension of one tensor of the model that units own positions of."""
+
+    tensor: str
+    dim: int
+    roles: frozenset[Role]
+    axis: Axis = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A module attribute through which units are read; a gate scales ``dim`` of it while ``runner`` runs."""
+
+    runner: str
+    owner: str
+    name: str
+    tensor: str
+    dim: int
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A size that a module remembers (``in_channels``, ``num_heads``, ...) and the axis it must follow."""
+
+    module: str
+    name: str
+    index: int | None
+    axis: Axis = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Units that live and die together with all they own.
+
+    ``kind`` is ``width``, ``head`` or ``recurrent``. ``across`` says that a norm, mean or softmax runs across the
+    units, so that what one unit computes depends on which others are live.
+    """
+
+    name: str
+    units: int
+    kind: str
+    across: bool = False
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A set of coupled positions that may not change, with the reason."""
+
+    name: str
+    units: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Term:
+    """One contraction: ``factor`` times the live sizes of ``axes`` multiply-adds."""
+
+    factor: int
+    axes: tuple[Axis, ...] = field(compare=False)
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter or buffer of the full-size model: its shape, and every name under which the model holds it."""
+
+    name: str
+    shape: tuple[int, ...]
+    is_parameter: bool
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What :func:`meristem.trace` returns. Frozen; the model is not referenced from here."""
+
+    groups: Mapping[str, Group]
+    pinned: tuple[Pinned, ...]
+    tensors: Mapping[str, Tensor]
+    sites: tuple[Site, ...]
+    slots: tuple[Slot, ...]
+    attributes: tuple[Attribute, ...]
+    terms: tuple[Term, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", MappingProxyType(dict(self.groups)))
+        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+
+    @property
+    def full(self) -> dict[str, int]:
+        """The width of every group in the full model."""
+        return {name: group.units for name, group in self.groups.items()}
+
+    @property
+    def smallest(self) -> dict[str, int]:
+        """The narrowest network of the space: one unit in every group."""
+        return dict.fromkeys(self.groups, 1)
+
+    def axes(self, tensor: str) -> tuple[Axis, ...]:
+        """The axes of all dimensions of a tensor of the model."""
+        owned = {site.dim: site.axis for site in self.sites if site.tensor == tensor}
+        return tuple(owned.get(dim, Axis(size)) for dim, size in enumerate(self.tensors[tensor].shape))

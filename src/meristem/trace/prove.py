@@ -1,0 +1,215 @@
+"""The proof: before a group is called free, the reduced model is run and its labels must fit without any new union."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.trace.build import Draft
+from meristem.trace.labels import ANY, Dim, Labels
+from meristem.trace.resolve import Resolution
+from meristem.trace.run import OpFailed, Record, Run, copy_with
+
+Sizes = Mapping[tuple[str, str, int | None], Axis]
+Scalars = list[tuple[str, tuple[Any, ...]]]
+
+
+class Mismatch(ValueError):
+    """Two different units would have to be the same."""
+
+
+class Checker(Labels):
+    """Labels that are sets of known units. Nothing may be united, pinned or made any more."""
+
+    def __init__(self, resolution: Resolution) -> None:
+        super().__init__()
+        self._resolution = resolution
+        self._sets: list[frozenset[int]] = [frozenset()]
+        self._number: dict[frozenset[int], int] = {frozenset(): 0}
+
+    def known(self, ids: IntArray | None, live: BoolArray) -> IntArray | None:
+        """The labels of the live positions of a dimension that had ``ids`` in the full model."""
+        if ids is None:
+            return None
+        columns = self._resolution.leaves(ids)
+        if not columns:
+            return None
+        rows, inverse = np.unique(np.stack(columns)[:, live], axis=1, return_inverse=True)
+        numbers = np.array([self.number(frozenset(row[row > 0].tolist())) for row in rows.T], dtype=np.int64)
+        return numbers[inverse.reshape(-1)]
+
+    def number(self, units: frozenset[int]) -> int:
+        if units not in self._number:
+            self._number[units] = len(self._sets)
+            self._sets.append(units)
+        return self._number[units]
+
+    def units(self, ids: IntArray) -> IntArray:
+        """The leaves that own any of these labels."""
+        owners: set[int] = set()
+        for number in np.unique(ids[ids > 0]).tolist():
+            owners |= self._sets[number]
+        return np.array(sorted(owners), dtype=np.int64)
+
+    def fresh(self, size: int) -> IntArray:
+        raise Mismatch("a tensor of the model is used that was not used before")
+
+    def pin_ids(self, ids: IntArray, reason: str) -> None:
+        if len(ids):
+            raise Mismatch(reason)
+
+    def _meet(self, mine: IntArray, other: IntArray, reason: str) -> None:
+        if ((mine != other) & (mine != ANY) & (other != ANY)).any():
+            raise Mismatch("positions of different units meet")
+
+    def cells(self, rows: IntArray, columns: IntArray) -> IntArray:
+        pairs, inverse = np.unique(np.stack([rows, columns]), axis=1, return_inverse=True)
+        made = [self.number(self._sets[row] | self._sets[column]) for row, column in pairs.T.tolist()]
+        return np.array(made, dtype=np.int64)[inverse.reshape(-1)]
+
+    def split(self, dim: Dim, sizes: Sequence[int]) -> list[Dim]:
+        if dim.ids is None or len(sizes) == 1:
+            return super().split(dim, sizes)
+        if all(len(self._sets[number]) < 2 for number in np.unique(dim.ids[dim.ids > 0]).tolist()):
+            return super().split(dim, sizes)
+        first, rest = sizes[0], int(np.prod(sizes[1:]))
+        rows, columns = self.factor(dim.ids.reshape(first, rest))
+        return [self._dim(rows), *self.split(self._dim(columns), sizes[1:])]
+
+    @staticmethod
+    def _dim(ids: IntArray) -> Dim:
+        return Dim(len(ids), ids if (ids > 0).any() else None, constant=bool((ids == ANY).all()))
+
+    def factor(self, grid: IntArray) -> tuple[IntArray, IntArray]:
+        if (grid < 0).any():
+            raise Mismatch("a reshaped dimension is partly constant")
+        sets = [[self._sets[number] for number in row] for row in grid.tolist()]
+        row_sets = [frozenset.intersection(*row) for row in sets]
+        column_sets = [frozenset.intersection(*column) for column in zip(*sets, strict=True)]
+        if grid.shape == (1, 1):  # which factor a lone unit belongs to cannot be told
+            return np.array([ANY]), np.array([ANY])
+        common = frozenset.intersection(*row_sets)
+        if len(row_sets) > 1:
+            row_sets = [units - common for units in row_sets]
+        else:
+            column_sets = [units - common for units in column_sets]
+        for row, row_set in zip(sets, row_sets, strict=True):
+            for cell, column_set in zip(row, column_sets, strict=True):
+                if cell != row_set | column_set:
+                    raise Mismatch("what is left of a reshaped dimension is not a rectangle of its units")
+        return (
+            np.array([self.number(units) for units in row_sets], dtype=np.int64),
+            np.array([self.number(units) for units in column_sets], dtype=np.int64),
+        )
+
+
+class Reduced(Run):
+    """A labelled run of a reduced model, compared with the full run."""
+
+    def __init__(self, *args: Any, scalars: Scalars, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._expected = scalars
+
+    def scalar_seen(self, arguments: dict[str, Any]) -> None:
+        at = len(self.scalars) - 1
+        if at >= len(self._expected) or self._expected[at][0] != self.scalars[at][0]:
+            return
+        if self._expected[at][1] != self.scalars[at][1]:
+            raise self._failed("a number in the computation depends on its size", arguments)
+
+
+class Prover:
+    """Runs reduced copies of one model. ``modes`` are the training flags in which the full model could be run."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: tuple[Any, ...],
+        named: Mapping[str, Any],
+        like: Mapping[str, str],
+        scalars: Mapping[bool, Scalars],
+        meta: bool,
+    ) -> None:
+        self.model, self.inputs, self.named, self.like = model, inputs, named, like
+        self.scalars, self.meta = scalars, meta
+
+    def failure(self, made: Draft, sizes: Sizes, masks: Mapping[str, BoolArray]) -> OpFailed | None:
+        """What goes wrong when only the units in ``masks`` are live, or None."""
+        axes = {key: made.axis(dim.size, dim.ids) for key, dim in made.record.owned.items() if dim.ids is not None}
+        live = {key: axis.live(masks) for key, axis in axes.items()}
+        reduced = copy_with(self.model, lambda name, tensor: self._shrunk(name, tensor, live), self.meta)
+        set_sizes(reduced, sizes, masks)
+        for training in self.scalars:
+            failed = self._run(made, reduced.train(training), live, training)
+            if failed is not None:
+                return failed
+        return None
+
+    def _shrunk(self, name: str, tensor: Tensor, live: Mapping[tuple[str, int], BoolArray]) -> Tensor:
+        kept = [np.flatnonzero(live[name, dim]) if (name, dim) in live else None for dim in range(tensor.dim())]
+        if self.meta:
+            shape = [size if rows is None else len(rows) for size, rows in zip(tensor.shape, kept, strict=True)]
+            return torch.empty(shape, dtype=tensor.dtype, device="meta")
+        shrunk = tensor.detach()
+        for dim, rows in enumerate(kept):
+            shrunk = shrunk if rows is None else shrunk.index_select(dim, torch.from_numpy(rows))
+        return shrunk.clone()
+
+    def _run(
+        self, made: Draft, reduced: nn.Module, live: Mapping[tuple[str, int], BoolArray], training: bool
+    ) -> OpFailed | None:
+        checker = Checker(made.resolution)
+        record = Record(checker)
+        for key, dim in made.record.owned.items():
+            kept = live.get(key, np.ones(dim.size, dtype=np.bool_))
+            ids = checker.known(dim.ids, kept)
+            record.owned[key] = Dim(int(kept.sum()), ids, constant=dim.size == 1, origin=key)
+        run = Reduced(
+            reduced, record, self.like, meta=self.meta, counting=False, scalars=self.scalars[training]
+        )
+        for tensor in _tensors_of(self.inputs, self.named):
+            run.give(tensor)
+        try:
+            run.execute(self.inputs, self.named)
+        except OpFailed as failed:
+            failed.dims = [_as_leaves(checker, dim) for dim in failed.dims]
+            return failed
+        except Exception as error:  # the user's own code refused the reduced size, in its own way
+            message = f"{type(error).__name__}: {error}"
+            dims = [_as_leaves(checker, dim) for dim in run.inputs_here()]
+            return OpFailed(message, run.path or "the model", dims)
+        return None
+
+
+def _as_leaves(checker: Checker, dim: Dim) -> Dim:
+    """The same dimension, in labels of the full model: the leaves that own it."""
+    if dim.ids is None:
+        return dim
+    leaves = checker.units(dim.ids)
+    return Dim(len(leaves), leaves if len(leaves) else None)
+
+
+def _tensors_of(inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
+    from torch.utils._pytree import tree_flatten
+
+    return [value for value in tree_flatten((inputs, dict(named)))[0] if isinstance(value, Tensor)]
+
+
+def set_sizes(model: nn.Module, sizes: Sizes, masks: Mapping[str, BoolArray]) -> None:
+    """Write the sizes that modules remember, for the live units in ``masks``."""
+    for (path, name, index), axis in sizes.items():
+        if axis.parts:
+            write_size(model.get_submodule(path), name, index, int(axis.live(masks).sum()))
+
+
+def write_size(module: nn.Module, name: str, index: int | None, value: int) -> None:
+    if index is None:
+        setattr(module, name, value)
+    else:
+        old = getattr(module, name)
+        setattr(module, name, type(old)([*old[:index], value, *old[index + 1 :]]))

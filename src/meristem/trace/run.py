@@ -1,0 +1,379 @@
+"""Run a model once, with labels: every operation is executed for its shapes and applied to the labels."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from meristem.space.axis import IntArray
+from meristem.space.rules import counts_heads, sizes_a_head, sizes_a_width
+from meristem.space.space import Role
+from meristem.trace import ops
+from meristem.trace.labels import Dim, Labels
+
+TensorDim = tuple[str, int]
+
+
+@dataclass
+class Grid:
+    """A dimension that module ``path`` views as rows and columns (heads and head dimensions, usually)."""
+
+    path: str
+    layer: type[nn.Module]
+    rows: IntArray
+    columns: IntArray
+    inputs: list[Dim]
+
+
+@dataclass
+class Record:
+    """Everything that is learnt from running a model; several runs add to the same record."""
+
+    labels: Labels
+    owned: dict[TensorDim, Dim] = field(default_factory=dict)
+    roles: dict[TensorDim, set[Role]] = field(default_factory=dict)
+    readers: dict[TensorDim, set[str]] = field(default_factory=dict)
+    users: dict[str, set[str]] = field(default_factory=dict)
+    sizes: dict[tuple[str, str, int | None], list[IntArray]] = field(default_factory=dict)
+    terms: list[tuple[int, tuple[Dim, ...], str]] = field(default_factory=list)
+    grids: list[Grid] = field(default_factory=list)
+    across: list[IntArray] = field(default_factory=list)
+    heads: list[IntArray] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+
+class OpFailed(Exception):
+    """An operation raised, or its labels did not fit; ``dims`` are those of its inputs."""
+
+    def __init__(self, message: str, where: str, dims: Sequence[Dim]) -> None:
+        super().__init__(message)
+        self.where, self.dims = where, list(dims)
+
+
+class Step:
+    """One executed operation, as kept by a listener: the arguments and results are the real tensors."""
+
+    __slots__ = ("arguments", "func", "kwargs", "outs", "where")
+
+    def __init__(self, func: Any, arguments: Any, kwargs: Any, outs: Any, where: str) -> None:
+        self.func, self.arguments, self.kwargs, self.outs, self.where = func, arguments, kwargs, outs, where
+
+
+class Run(TorchDispatchMode):
+    """One labelled run. It is the context (see ``ops.Context``) that rules work with."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        record: Record,
+        like: Mapping[str, str],
+        *,
+        meta: bool,
+        counting: bool,
+        listener: Callable[[Step], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.record, self.like, self.meta, self.counting = model, record, like, meta, counting
+        self.labels = record.labels
+        self.listener = listener
+        self.where = ""
+        self.scalars: list[tuple[str, tuple[Any, ...]]] = []
+        self._modules = dict(model.named_modules())
+        self._stack: list[str] = [""]
+        self._inputs: dict[str, list[Dim]] = {}
+        self._names: dict[int, str] = {}
+        self._storages: dict[int, str] = {}
+        self._known: dict[int, tuple[Tensor, ops.Dims]] = {}
+        self._foreign: dict[int, tuple[Tensor, Tensor]] = {}
+        for name, tensor in named_tensors(model):
+            self._names.setdefault(id(tensor), name)
+            self._storages.setdefault(tensor.untyped_storage()._cdata, name)
+
+    # --- the run ---
+
+    def execute(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
+        """Run the model on ``inputs`` and pin what it returns; the returned tensors."""
+        with torch.no_grad(), _fast_attention_off(), self._following_modules(), self:
+            outputs = self.model(*inputs, **named)
+        tensors = tensors_in(outputs)
+        self.where = "the model's output"
+        for tensor in tensors:
+            for dim in self.dims(tensor):
+                self.labels.pin(dim, "it is a model output")
+        return tensors
+
+    def give(self, tensor: Tensor) -> None:
+        """Declare a model input: nothing about it may change."""
+        self._known[id(tensor)] = (tensor, [Dim(size) for size in tensor.shape])
+
+    @contextmanager
+    def _following_modules(self) -> Iterator[None]:
+        handles = []
+        for path, module in self._modules.items():
+            handles.append(module.register_forward_pre_hook(self._enter(path), with_kwargs=True))
+            handles.append(module.register_forward_hook(self._leave, always_call=True))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, path: str) -> Callable[..., None]:
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            self._stack.append(path)
+            tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+            self._inputs[path] = [dim for tensor in tensors for dim in self.dims(tensor)]
+
+        return enter
+
+    def _leave(self, *_: Any) -> None:
+        self._stack.pop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if self.meta:
+            args, kwargs = self._to_meta(func, args, kwargs)
+        arguments = _by_name(func, args, kwargs)
+        name = func.overloadpacket.__name__
+        self.where = f"{name} in {self.path or 'the model itself'}"
+        try:
+            outs = func(*args, **kwargs)
+        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
+            raise self._failed(str(error), arguments) from error
+        tensors = [out for out in tree_flatten(outs)[0] if isinstance(out, Tensor)]
+        self._apply(func, name, arguments, tensors)
+        if self.listener is not None:
+            self.listener(Step(func, args, kwargs, outs, self.where))
+        return outs
+
+    def _apply(self, func: Any, name: str, arguments: dict[str, Any], outs: list[Tensor]) -> None:
+        rule = self._rule(func, name, arguments)
+        try:
+            results = rule(self, arguments, outs) if outs else []
+        except (ValueError, IndexError, KeyError) as error:
+            raise self._failed(str(error), arguments) from error
+        for out, dims in zip(outs, results, strict=False):
+            assert [dim.size for dim in dims] == list(out.shape), (name, dims, out.shape)
+            if id(out) not in self._names:
+                self._known[id(out)] = (out, dims)
+
+    def _rule(self, func: Any, name: str, arguments: dict[str, Any]) -> ops.OpRuleFunction:
+        library = func.namespace
+        name = self.like.get(f"{library}::{name}", name if library in ("aten", "prims") else "")
+        if name in ops.TABLE:
+            return ops.TABLE[name]
+        if torch.Tag.pointwise in func.tags or (name and name in self.like.values()):
+            self._note_scalars(name, arguments)
+            return ops.pointwise
+        if name.rstrip("_") in ops.TABLE:
+            return ops.TABLE[name.rstrip("_")]
+        if not any(isinstance(value, Tensor) for value in tree_flatten(arguments)[0]):
+            return ops.made_of_constants
+        self.record.unknown.setdefault(f"{library}::{func.overloadpacket.__name__}", self.path)
+        return ops.unknown
+
+    def _note_scalars(self, name: str, arguments: dict[str, Any]) -> None:
+        numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
+        self.scalars.append((self.where, numbers))
+        self.scalar_seen(arguments)
+
+    def scalar_seen(self, arguments: dict[str, Any]) -> None:
+        """Hook for the proof: called when an operation's plain numbers have been noted."""
+
+    def _failed(self, message: str, arguments: dict[str, Any]) -> OpFailed:
+        tensors = [value for value in tree_flatten(arguments)[0] if isinstance(value, Tensor)]
+        return OpFailed(message, self.where, [dim for tensor in tensors for dim in self.dims(tensor)])
+
+    def _to_meta(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Constants that the model makes on another device join the run on the meta device."""
+        if "device" in kwargs or any(argument.name == "device" for argument in func._schema.arguments):
+            if "device" in kwargs or not _has_tensor(args):
+                kwargs["device"] = torch.device("meta")
+        return tree_map(self._one_to_meta, args), tree_map(self._one_to_meta, kwargs)
+
+    def _one_to_meta(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.is_meta:
+            return value
+        if id(value) not in self._foreign:
+            self._foreign[id(value)] = (value, torch.empty_like(value, device="meta"))
+        return self._foreign[id(value)][1]
+
+    # --- ops.Context ---
+
+    @property
+    def path(self) -> str:
+        return self._stack[-1]
+
+    def dims(self, tensor: Tensor) -> ops.Dims:
+        known = self._known.get(id(tensor))
+        if known is not None and len(known[1]) == tensor.dim():
+            return known[1]
+        name = self._names.get(id(tensor))
+        if name is None:
+            name = self._storages.get(tensor.untyped_storage()._cdata)
+            if name is None or self.model_shape(name) != tuple(tensor.shape):
+                return [Dim(size) for size in tensor.shape]
+        self.record.users.setdefault(name, set()).add(self.path)
+        return [self._own(name, dim, size) for dim, size in enumerate(tensor.shape)]
+
+    def inputs_here(self) -> list[Dim]:
+        """The dimensions that the running module, or the nearest one around it, was given."""
+        return next((self._inputs[path] for path in reversed(self._stack) if self._inputs.get(path)), [])
+
+    def model_shape(self, name: str) -> tuple[int, ...]:
+        return tuple(tensor_at(self.model, name).shape)
+
+    def _own(self, name: str, dim: int, size: int) -> Dim:
+        key = (name, dim)
+        if key not in self.record.owned:
+            ids = self.labels.fresh(size) if size > 1 else None
+            self.record.owned[key] = Dim(size, ids, constant=size == 1, origin=key)
+        return self.record.owned[key]
+
+    def owned(self, tensor: Tensor, dim: int, like: Dim) -> Dim:
+        name = self._names.get(id(tensor))
+        if name is None or id(tensor) in self._known:
+            return self.dims(tensor)[dim]
+        key = (name, dim)
+        self.record.users.setdefault(name, set()).add(self.path)
+        if key not in self.record.owned and like.size == tensor.shape[dim]:
+            self.record.owned[key] = Dim(like.size, like.ids, constant=like.size == 1, origin=key)
+        self._role(self._own(name, dim, tensor.shape[dim]), Role.ALONG)
+        return self._own(name, dim, tensor.shape[dim])
+
+    def _role(self, dim: Dim, role: Role) -> None:
+        if dim.origin is not None:
+            self.record.roles.setdefault(dim.origin, set()).add(role)
+
+    def reads(self, dim: Dim) -> None:
+        self._role(dim, Role.IN)
+        if dim.origin is not None:
+            self.record.readers.setdefault(dim.origin, set()).add(self.path)
+
+    def makes(self, dim: Dim) -> None:
+        self._role(dim, Role.OUT)
+
+    def across(self, dim: Dim) -> None:
+        if dim.ids is not None:
+            self.record.across.append(dim.ids[dim.ids > 0])
+
+    def heads(self, dim: Dim) -> None:
+        if dim.ids is not None:
+            self.record.heads.append(dim.ids[dim.ids > 0])
+
+    def term(self, factor: int, dims: Sequence[Dim]) -> None:
+        if self.counting:
+            plain = int(np.prod([dim.size for dim in dims if not dim.labelled]))
+            self.record.terms.append((factor * plain, tuple(dim for dim in dims if dim.labelled), self.path))
+
+    def remember(self, names: Sequence[str], dim: Dim, index: int | None = None) -> None:
+        if dim.ids is None:
+            return
+        module = self._modules[self.path]
+        for name in names:
+            value = getattr(module, name, None)
+            if index is not None and isinstance(value, (tuple, list)) and index < len(value):
+                value = value[index]
+            if type(value) is int and value == dim.size:
+                self.record.sizes.setdefault((self.path, name, index), []).append(dim.ids)
+
+    def viewed(self, dims: Sequence[Dim]) -> None:
+        """Sizes that the running module remembers by a well-known name follow the dimensions it has just made."""
+        module = self._modules[self.path]
+        found = [_unique(dim.ids) for dim in dims if dim.ids is not None]
+        if len(found) > 1:
+            rows, columns = found[-2:]
+            self.record.grids.append(Grid(self.path, type(module), rows, columns, self._inputs.get(self.path, [])))
+        for name, value in vars(module).items():
+            if type(value) is not int or value < 2:
+                continue
+            for at, ids in enumerate(found):
+                last = at == len(found) - 1
+                fits = counts_heads(name) if not last else len(found) > 1 and sizes_a_head(name)
+                if len(ids) == value and (fits or (len(found) == 1 and sizes_a_width(name))):
+                    self.record.sizes.setdefault((self.path, name, None), []).append(ids)
+
+
+def _unique(ids: IntArray) -> IntArray:
+    """The distinct labels of a dimension, in order of appearance."""
+    _, first = np.unique(ids, return_index=True)
+    return ids[np.sort(first)]
+
+
+def _has_tensor(args: Any) -> bool:
+    return any(isinstance(value, Tensor) for value in tree_flatten(args)[0])
+
+
+def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
+    for argument in func._schema.arguments:
+        if argument.name not in named:
+            named[argument.name] = kwargs.get(argument.name, argument.default_value)
+    return named
+
+
+@contextmanager
+def _fast_attention_off() -> Iterator[None]:
+    """The inference shortcut of nn.MultiheadAttention is one opaque operation; the plain path can be followed."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers by name, shared ones once."""
+    seen: set[int] = set()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
+def tensor_at(model: nn.Module, name: str) -> Tensor:
+    path, _, leaf = name.rpartition(".")
+    found = getattr(model.get_submodule(path), leaf)
+    assert isinstance(found, Tensor)
+    return found
+
+
+def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:
+    """A copy of ``model`` whose tensors are ``make(name, tensor)``; the model itself is not touched."""
+    memo: dict[int, Any] = {}
+    for name, tensor in named_tensors(model):
+        made = make(name, tensor)
+        memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and id(value) not in memo:
+                memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
+    copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    return copied
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """All tensors in a model's inputs or outputs, also inside containers that pytree does not know."""
+    found = []
+    for leaf in tree_flatten(value)[0]:
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
+            found.extend(item for item in tree_flatten(vars(leaf))[0] if isinstance(item, Tensor))
+    return found

@@ -1,0 +1,305 @@
+"""``trace``: read a model. Run it with labels, decide what the units are, prove it, describe it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from meristem.errors import TraceError
+from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.rules import BUILT_IN, HEADS_TIED_TO_INPUT, LayerRule, OpRule, Rule
+from meristem.space.space import Role, Space
+from meristem.trace.build import Draft, build, draft, remembered_sizes
+from meristem.trace.labels import Labels, dim_of
+from meristem.trace.prove import Prover, Scalars
+from meristem.trace.resolve import resolve
+from meristem.trace.run import Grid, OpFailed, Record, Run, copy_with, named_tensors, tensors_in
+
+_ROUNDS = 400  # a proof that needs more corrections than this is given up: everything is pinned
+
+
+def trace(
+    model: nn.Module,
+    example_inputs: Any,
+    *,
+    pin: Sequence[str] = (),
+    rules: Sequence[Rule] = (),
+    strict: bool = False,
+) -> Space:
+    """Describe what in ``model`` may grow and shrink, and what it costs.
+
+    ``example_inputs`` is a tensor, a tuple of positional inputs, or a dict of named ones. ``pin`` takes patterns on
+    module paths (``"stem.*"``) whose units must stay. ``rules`` describe layers and operations of your own.
+    ``strict=True`` raises on an operation that is not understood, instead of pinning what it touches. The model is not
+    changed: not its weights, mode, hooks, nor the random state.
+    """
+    if not isinstance(model, nn.Module):
+        raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
+    inputs, named = _inputs(example_inputs)
+    tracer = _Tracer(model, inputs, named, pin, rules, strict)
+    return tracer.space()
+
+
+def _inputs(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        positional: tuple[Any, ...] = ()
+        named = dict(example)
+    else:
+        positional, named = (example if isinstance(example, tuple) else (example,)), {}
+    if not tensors_in((positional, named)):
+        raise TraceError("example_inputs holds no tensor; pass what you would call the model with, e.g. torch.randn(1, 3, 32, 32)")
+    return positional, named
+
+
+class _Tracer:
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: tuple[Any, ...],
+        named: dict[str, Any],
+        pin: Sequence[str],
+        rules: Sequence[Rule],
+        strict: bool,
+    ) -> None:
+        self.original, self.patterns, self.strict = model, list(pin), strict
+        self.layer_rules = [rule for rule in rules if isinstance(rule, LayerRule)] + list(BUILT_IN)
+        self.like = {rule.op: rule.like for rule in rules if isinstance(rule, OpRule)}
+        self.notes: list[str] = []
+        self.inputs, self.named = inputs, named
+        self.tied: dict[type[nn.Module], list[int]] = {}
+        self.given_up: set[type[nn.Module]] = set()
+
+    def space(self) -> Space:
+        self._check_patterns()
+        try:
+            self._run_full(meta=True)
+        except (OpFailed, NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+            self.notes.append(f"traced with real numbers, because it does not run on the meta device ({_line(error)})")
+            self._run_full(meta=False)
+        if self.strict and self.record.unknown:
+            op, path = next(iter(self.record.unknown.items()))
+            raise TraceError(
+                f"the operation {op} in {path or 'the model'} is not known; trace without strict=True to pin what it "
+                f"touches, or pass rules=[OpRule({op!r}, like=...)]"
+            )
+        self._apply_layer_ties()
+        self._apply_patterns()
+        self._tie([grid for grid in self.record.grids if issubclass(grid.layer, HEADS_TIED_TO_INPUT)])
+        made, sizes = self._proven()
+        return build(made, self.original, sizes, self.notes)
+
+    # --- the full run ---
+
+    def _run_full(self, meta: bool) -> None:
+        self.meta = meta
+        inputs, named = self.inputs, self.named
+        if meta:
+            inputs, named = tree_map(_to_meta, (inputs, named))
+        self.record = Record(Labels())
+        scalars: dict[bool, Scalars] = {}
+        problem: Exception | None = None
+        for training in (False, True):
+            model = self._copy(meta).train(training)
+            run = Run(model, self.record, self.like, meta=meta, counting=not training)
+            for tensor in tensors_in((inputs, named)):
+                run.give(tensor)
+            try:
+                run.execute(inputs, named)
+                scalars[training] = run.scalars
+            except Exception as error:
+                problem = error
+                if not training:
+                    raise self._cannot_run(error) from error if not meta else error
+        if True not in scalars:
+            self.notes.append(f"read in evaluation mode only, because training mode does not run ({_line(problem)})")
+        self.prover = Prover(self._copy(meta), inputs, named, self.like, scalars, meta)
+
+    def _cannot_run(self, error: Exception) -> Exception:
+        if self.meta:
+            return error
+        return TraceError(
+            f"the model does not run on the example inputs: {type(error).__name__}: {_line(error)}; "
+            f"call it with them yourself first"
+        )
+
+    def _copy(self, meta: bool) -> nn.Module:
+        try:
+            return copy_with(self.original, lambda _, tensor: _clone(tensor, meta), meta)
+        except Exception as error:
+            raise TraceError(
+                f"the model cannot be copied ({type(error).__name__}: {_line(error)}); trace works on a copy, so every "
+                f"attribute must survive copy.deepcopy"
+            ) from error
+
+    # --- what is known beforehand ---
+
+    def _apply_layer_ties(self) -> None:
+        canonical = self._canonical()
+        for path, module in self.original.named_modules():
+            for rule in self.layer_rules:
+                if not isinstance(module, rule.layer):
+                    continue
+                for tie in rule.ties(module):
+                    dims = [self.record.owned.get((canonical.get(_join(path, name), ""), dim)) for name, dim in tie]
+                    known = [dim for dim in dims if dim is not None]
+                    for one, two in zip(known, known[1:], strict=False):
+                        self.record.labels.unite(one, two, f"{type(module).__name__} {path} has one size for both")
+
+    def _canonical(self) -> dict[str, str]:
+        first = {id(tensor): name for name, tensor in reversed(list(named_tensors(self.original)))}
+        every = [
+            *self.original.named_parameters(remove_duplicate=False),
+            *self.original.named_buffers(remove_duplicate=False),
+        ]
+        return {name: first[id(tensor)] for name, tensor in every}
+
+    def _layer_sizes(self) -> dict[tuple[str, str, int | None], list[tuple[int, IntArray | None]]]:
+        canonical, found = self._canonical(), {}
+        for path, module in self.original.named_modules():
+            for rule in self.layer_rules:
+                if not isinstance(module, rule.layer):
+                    continue
+                for name, tensor, dim in rule.sizes(module):
+                    owned = self.record.owned.get((canonical.get(_join(path, tensor), ""), dim))
+                    if owned is not None and getattr(module, name, None) == owned.size:
+                        found[path, name, None] = [(owned.size, owned.ids)]
+        return found
+
+    def _check_patterns(self) -> None:
+        paths = [path for path, _ in self.original.named_modules() if path]
+        for pattern in self.patterns:
+            if not any(fnmatch.fnmatchcase(path, pattern) for path in paths):
+                near = get_close_matches(pattern, paths, 3, 0.4) or paths[:3]
+                raise TraceError(f"pin={pattern!r} matches no module; the nearest are {', '.join(near)}")
+
+    def _apply_patterns(self) -> None:
+        for (name, dim), owned in self.record.owned.items():
+            path = name.rpartition(".")[0]
+            roles = self.record.roles.get((name, dim), set())
+            for pattern in self.patterns:
+                if fnmatch.fnmatchcase(path, pattern) and (roles & {Role.OUT, Role.ALONG} or not roles):
+                    self.record.labels.pin(owned, f"you pinned it (pin={pattern!r})")
+
+    # --- heads ---
+
+    def _tie(self, grids: Sequence[Grid]) -> bool:
+        """Tie rows x columns of a layer's own reshape to the width it reads; whether anything could be tied."""
+        labels, tied = self.record.labels, False
+        for grid in grids:
+            whole = next((dim for dim in grid.inputs if dim.labelled and dim.size == len(grid.rows) * len(grid.columns)), None)
+            if whole is None or grid.layer in self.given_up:
+                continue
+            at = len(labels.edges), len(labels.factorings)
+            cells = labels.merge([dim_of(grid.rows), dim_of(grid.columns)])
+            labels.unite(cells, whole, f"{grid.path} has one width for both")
+            self.tied.setdefault(grid.layer, []).extend(range(at[0], len(labels.edges)))
+            tied = True
+        return tied
+
+    def _untie(self, layer: type[nn.Module]) -> None:
+        nothing = np.zeros(0, dtype=np.int64)
+        for at in self.tied.pop(layer):
+            self.record.labels.edges[at] = (nothing, nothing)
+        self.given_up.add(layer)
+
+    # --- the proof ---
+
+    def _proven(self) -> tuple[Draft, dict[tuple[str, str, int | None], Axis]]:
+        for _ in range(_ROUNDS):
+            made = draft(self.record, resolve(self.record.labels), self.original)
+            sizes, notes = remembered_sizes(made, self._layer_sizes())
+            failed = self._first_failure(made, sizes)
+            if failed is None:
+                self.notes += notes
+                return made, sizes
+            self._correct(made, sizes, failed)
+        for dim in list(self.record.owned.values()):
+            self.record.labels.pin(dim, "the proof that it may change did not come to an end")
+        made = draft(self.record, resolve(self.record.labels), self.original)
+        return made, {}
+
+    def _first_failure(self, made: Draft, sizes: Mapping[tuple[str, str, int | None], Axis]) -> OpFailed | None:
+        if not made.groups:
+            return None
+        random = np.random.default_rng(0)
+        for masks in (_one_less(made), _random_widths(made, random), _one_unit(made)):
+            failed = self.prover.failure(made, sizes, masks)
+            if failed is not None:
+                return failed
+        return None
+
+    def _correct(self, made: Draft, sizes: Mapping[tuple[str, str, int | None], Axis], failed: OpFailed) -> None:
+        """Pin what the failure is due to, or tie heads to the width they are read from when that may be the cause."""
+        suspects = sorted({name for dim in failed.dims if dim.ids is not None for name in made.groups_in(dim.ids)})
+        blamed = self._blamed(made, sizes, suspects or [group.name for group in made.groups])
+        grids = [grid for grid in self.record.grids if (made.groups_in(grid.rows) | made.groups_in(grid.columns)) & blamed]
+        layers = {grid.layer for grid in grids}
+        fresh = [grid for grid in self.record.grids if grid.layer in layers - set(self.tied) - self.given_up]
+        if fresh and self._tie(fresh):
+            return
+        for layer in layers & set(self.tied):
+            if any(made.groups_in(grid.rows) & blamed for grid in grids if grid.layer is layer):
+                self._untie(layer)
+        reason = f"{failed.where} does not work with another size of it ({_line(failed)})"
+        numbers = [number for number, group in enumerate(made.groups) if group.name in blamed]
+        self.record.labels.pin_ids(np.flatnonzero(np.isin(made.group_of, numbers)), reason)
+
+    def _blamed(
+        self, made: Draft, sizes: Mapping[tuple[str, str, int | None], Axis], suspects: list[str]
+    ) -> set[str]:
+        """Those of the suspects that fail when they alone are reduced; all of them if none does."""
+        if len(suspects) == 1:
+            return set(suspects)
+        guilty = set()
+        for name in suspects:
+            for masks in (_one_less(made), _random_widths(made, np.random.default_rng(1)), _one_unit(made)):
+                alone = {other: mask if other == name else np.ones_like(mask) for other, mask in masks.items()}
+                if self.prover.failure(made, sizes, alone) is not None:
+                    guilty.add(name)
+                    break
+        return guilty or set(suspects)
+
+
+def _one_less(made: Draft) -> dict[str, BoolArray]:
+    masks = {group.name: np.ones(group.units, dtype=np.bool_) for group in made.groups}
+    for mask in masks.values():
+        mask[len(mask) // 2] = False
+    return masks
+
+
+def _random_widths(made: Draft, random: np.random.Generator) -> dict[str, BoolArray]:
+    masks = {}
+    for group in made.groups:
+        masks[group.name] = mask = np.zeros(group.units, dtype=np.bool_)
+        mask[random.permutation(group.units)[: random.integers(min(2, group.units - 1), group.units)]] = True
+    return masks
+
+
+def _one_unit(made: Draft) -> dict[str, BoolArray]:
+    return {group.name: np.arange(group.units) == group.units - 1 for group in made.groups}
+
+
+def _to_meta(value: Any) -> Any:
+    return value.detach().to("meta") if isinstance(value, Tensor) else value
+
+
+def _clone(tensor: Tensor, meta: bool) -> Tensor:
+    return tensor.detach().to("meta") if meta else tensor.detach().clone()
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _line(error: BaseException | None) -> str:
+    text = str(error).strip().splitlines()
+    return text[0][:160] if text else type(error).__name__
+
+
+
