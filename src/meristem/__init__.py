@@ -1,5 +1,25 @@
 """meristem grows neural networks while they train."""
 
+from meristem.cost.count import count_macs, count_params
+from meristem.errors import MeristemError
+from meristem.export import export, load, save
+from meristem.space.plan import Plan
+from meristem.space.space import Space
+from meristem.surgery.attach import Gates
+from meristem.surgery.live import Live
 from meristem.trace.trace import trace
 
+__all__ = [
+    "Gates",
+    "Live",
+    "MeristemError",
+    "Plan",
+    "Space",
+    "count_macs",
+    "count_params",
+    "export",
+    "load",
+    "save",
+    "trace",
+]
 __version__ = "0.1.0"

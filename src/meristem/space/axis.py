@@ -56,6 +56,13 @@ class Axis:
             alive[owned] &= masks[part.group][part.units[owned]]
         return alive
 
+    def owned(self) -> BoolArray:
+        """Which positions belong to any unit at all."""
+        covered = np.zeros(self.size, dtype=np.bool_)
+        for part in self.parts:
+            covered |= part.units >= 0
+        return covered
+
     @cached_property
     def terms(self) -> tuple[tuple[float, tuple[str, ...]], ...]:
         """The closed form of :meth:`count`: pairs of a coefficient and the groups whose widths multiply it."""

@@ -67,6 +67,15 @@ BUILT_IN: tuple[LayerRule, ...] = (
 HEADS_TIED_TO_INPUT: tuple[type[nn.Module], ...] = (nn.MultiheadAttention,)
 
 
+def write_size(module: nn.Module, name: str, index: int | None, value: int) -> None:
+    """Set a size that a module remembers; ``index`` says which entry, when it is a tuple."""
+    if index is None:
+        setattr(module, name, value)
+    else:
+        old = getattr(module, name)
+        setattr(module, name, type(old)([*old[:index], value, *old[index + 1 :]]))
+
+
 def counts_heads(name: str) -> bool:
     """Whether an attribute of this name counts attention heads or groups of channels.
 

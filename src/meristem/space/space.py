@@ -103,10 +103,15 @@ class Space:
     attributes: tuple[Attribute, ...]
     terms: tuple[Term, ...]
     notes: tuple[str, ...] = ()
+    _axes: Mapping[str, tuple[Axis, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", MappingProxyType(dict(self.groups)))
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        axes = {name: [Axis(size) for size in tensor.shape] for name, tensor in self.tensors.items()}
+        for site in self.sites:
+            axes[site.tensor][site.dim] = site.axis
+        object.__setattr__(self, "_axes", {name: tuple(found) for name, found in axes.items()})
 
     @property
     def full(self) -> dict[str, int]:
@@ -120,5 +125,4 @@ class Space:
 
     def axes(self, tensor: str) -> tuple[Axis, ...]:
         """The axes of all dimensions of a tensor of the model."""
-        owned = {site.dim: site.axis for site in self.sites if site.tensor == tensor}
-        return tuple(owned.get(dim, Axis(size)) for dim, size in enumerate(self.tensors[tensor].shape))
+        return self._axes[tensor]

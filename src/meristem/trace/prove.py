@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
 from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.rules import write_size
 from meristem.trace.build import Draft
 from meristem.trace.labels import ANY, Dim, Labels
-from meristem.trace.resolve import Resolution
 from meristem.trace.run import OpFailed, Record, Run, copy_with
 
 Sizes = Mapping[tuple[str, str, int | None], Axis]
@@ -24,20 +25,23 @@ class Mismatch(ValueError):
 
 
 class Checker(Labels):
-    """Labels that are sets of known units. Nothing may be united, pinned or made any more."""
+    """Labels that are sets of known units. Nothing may be united, pinned or made any more.
 
-    def __init__(self, resolution: Resolution) -> None:
+    Where a group has one unit left, torch's broadcasting makes its dimension fit anything, and a reshape can no longer
+    tell rows from columns: ``alone`` marks such units, which are left out of the labels. A ``lenient`` checker follows
+    labels, to know whom to blame when an operation fails, but accepts every union.
+    """
+
+    def __init__(self, alone: BoolArray, lenient: bool) -> None:
         super().__init__()
-        self._resolution = resolution
+        self._alone, self._lenient = alone, lenient
         self._sets: list[frozenset[int]] = [frozenset()]
         self._number: dict[frozenset[int], int] = {frozenset(): 0}
 
-    def known(self, ids: IntArray | None, live: BoolArray) -> IntArray | None:
-        """The labels of the live positions of a dimension that had ``ids`` in the full model."""
-        if ids is None:
-            return None
-        columns = self._resolution.leaves(ids)
-        if not columns:
+    def known(self, leaves: Sequence[IntArray], live: BoolArray) -> IntArray | None:
+        """The labels of the live positions of a dimension, from the leaves (one array per factor) that own it."""
+        columns = [np.where(self._alone[column], 0, column) for column in leaves]
+        if not any((column > 0).any() for column in columns):
             return None
         rows, inverse = np.unique(np.stack(columns)[:, live], axis=1, return_inverse=True)
         numbers = np.array([self.number(frozenset(row[row > 0].tolist())) for row in rows.T], dtype=np.int64)
@@ -60,11 +64,11 @@ class Checker(Labels):
         raise Mismatch("a tensor of the model is used that was not used before")
 
     def pin_ids(self, ids: IntArray, reason: str) -> None:
-        if len(ids):
+        if len(ids) and not self._lenient:
             raise Mismatch(reason)
 
     def _meet(self, mine: IntArray, other: IntArray, reason: str) -> None:
-        if ((mine != other) & (mine != ANY) & (other != ANY)).any():
+        if not self._lenient and ((mine != other) & (mine != ANY) & (other != ANY)).any():
             raise Mismatch("positions of different units meet")
 
     def cells(self, rows: IntArray, columns: IntArray) -> IntArray:
@@ -86,7 +90,7 @@ class Checker(Labels):
         return Dim(len(ids), ids if (ids > 0).any() else None, constant=bool((ids == ANY).all()))
 
     def factor(self, grid: IntArray) -> tuple[IntArray, IntArray]:
-        if (grid < 0).any():
+        if (grid < 0).any() and not self._lenient:
             raise Mismatch("a reshaped dimension is partly constant")
         sets = [[self._sets[number] for number in row] for row in grid.tolist()]
         row_sets = [frozenset.intersection(*row) for row in sets]
@@ -100,7 +104,7 @@ class Checker(Labels):
             column_sets = [units - common for units in column_sets]
         for row, row_set in zip(sets, row_sets, strict=True):
             for cell, column_set in zip(row, column_sets, strict=True):
-                if cell != row_set | column_set:
+                if cell != row_set | column_set and not self._lenient:
                     raise Mismatch("what is left of a reshaped dimension is not a rectangle of its units")
         return (
             np.array([self.number(units) for units in row_sets], dtype=np.int64),
@@ -144,8 +148,13 @@ class Prover:
         live = {key: axis.live(masks) for key, axis in axes.items()}
         reduced = copy_with(self.model, lambda name, tensor: self._shrunk(name, tensor, live), self.meta)
         set_sizes(reduced, sizes, masks)
+        single = {name for name, mask in masks.items() if mask.sum() == 1}
+        numbers = [number for number, group in enumerate(made.groups) if group.name in single]
+        lenient = all(mask.sum() == 1 or mask.all() for mask in masks.values())
+        alone = np.isin(made.group_of, numbers) & (not lenient)
         for training in self.scalars:
-            failed = self._run(made, reduced.train(training), live, training)
+            checker = Checker(alone, lenient)
+            failed = self._run(made, checker, reduced.train(training), live, training)
             if failed is not None:
                 return failed
         return None
@@ -161,14 +170,19 @@ class Prover:
         return shrunk.clone()
 
     def _run(
-        self, made: Draft, reduced: nn.Module, live: Mapping[tuple[str, int], BoolArray], training: bool
+        self,
+        made: Draft,
+        checker: Checker,
+        reduced: nn.Module,
+        live: Mapping[tuple[str, int], BoolArray],
+        training: bool,
     ) -> OpFailed | None:
-        checker = Checker(made.resolution)
         record = Record(checker)
         for key, dim in made.record.owned.items():
             kept = live.get(key, np.ones(dim.size, dtype=np.bool_))
-            ids = checker.known(dim.ids, kept)
-            record.owned[key] = Dim(int(kept.sum()), ids, constant=dim.size == 1, origin=key)
+            ids = checker.known([] if dim.ids is None else made.resolution.leaves(dim.ids), kept)
+            size = int(kept.sum())
+            record.owned[key] = Dim(size, ids, constant=size == 1, origin=key)
         run = Reduced(
             reduced, record, self.like, meta=self.meta, counting=False, scalars=self.scalars[training]
         )
@@ -195,8 +209,6 @@ def _as_leaves(checker: Checker, dim: Dim) -> Dim:
 
 
 def _tensors_of(inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
-    from torch.utils._pytree import tree_flatten
-
     return [value for value in tree_flatten((inputs, dict(named)))[0] if isinstance(value, Tensor)]
 
 
@@ -205,11 +217,3 @@ def set_sizes(model: nn.Module, sizes: Sizes, masks: Mapping[str, BoolArray]) ->
     for (path, name, index), axis in sizes.items():
         if axis.parts:
             write_size(model.get_submodule(path), name, index, int(axis.live(masks).sum()))
-
-
-def write_size(module: nn.Module, name: str, index: int | None, value: int) -> None:
-    if index is None:
-        setattr(module, name, value)
-    else:
-        old = getattr(module, name)
-        setattr(module, name, type(old)([*old[:index], value, *old[index + 1 :]]))

@@ -296,11 +296,13 @@ class Run(TorchDispatchMode):
         for name, value in vars(module).items():
             if type(value) is not int or value < 2:
                 continue
-            for at, ids in enumerate(found):
-                last = at == len(found) - 1
-                fits = counts_heads(name) if not last else len(found) > 1 and sizes_a_head(name)
-                if len(ids) == value and (fits or (len(found) == 1 and sizes_a_width(name))):
+            for ids, fits in zip(found[-2:], _MEANINGS[len(found[-2:])], strict=True):
+                if len(ids) == value and fits(name):
                     self.record.sizes.setdefault((self.path, name, None), []).append(ids)
+
+
+# What an attribute may mean for the last one or two dimensions of a view: a width, or heads and the size of a head.
+_MEANINGS = {0: (), 1: (sizes_a_width,), 2: (counts_heads, sizes_a_head)}
 
 
 def _unique(ids: IntArray) -> IntArray:

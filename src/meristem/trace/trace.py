@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from meristem.errors import TraceError
-from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.axis import BoolArray, IntArray
 from meristem.space.rules import BUILT_IN, HEADS_TIED_TO_INPUT, LayerRule, OpRule, Rule
 from meristem.space.space import Role, Space
 from meristem.trace.build import Draft, build, draft, remembered_sizes
 from meristem.trace.labels import Labels, dim_of
-from meristem.trace.prove import Prover, Scalars
+from meristem.trace.prove import Prover, Scalars, Sizes
 from meristem.trace.resolve import resolve
 from meristem.trace.run import Grid, OpFailed, Record, Run, copy_with, named_tensors, tensors_in
 
@@ -88,11 +88,11 @@ class _Tracer:
                 f"the operation {op} in {path or 'the model'} is not known; trace without strict=True to pin what it "
                 f"touches, or pass rules=[OpRule({op!r}, like=...)]"
             )
-        self._apply_layer_ties()
+        self._apply_ties()
         self._apply_patterns()
         self._tie([grid for grid in self.record.grids if issubclass(grid.layer, HEADS_TIED_TO_INPUT)])
         made, sizes = self._proven()
-        return build(made, self.original, sizes, self.notes)
+        return build(made, self.original, dict(sizes), self.notes)
 
     # --- the full run ---
 
@@ -139,8 +139,12 @@ class _Tracer:
 
     # --- what is known beforehand ---
 
-    def _apply_layer_ties(self) -> None:
+    def _apply_ties(self) -> None:
         canonical = self._canonical()
+        for (path, name, _), found in self.record.sizes.items():
+            for one, two in zip(found, found[1:], strict=False):
+                if len(one) == len(two):
+                    self.record.labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")
         for path, module in self.original.named_modules():
             for rule in self.layer_rules:
                 if not isinstance(module, rule.layer):
@@ -210,7 +214,7 @@ class _Tracer:
 
     # --- the proof ---
 
-    def _proven(self) -> tuple[Draft, dict[tuple[str, str, int | None], Axis]]:
+    def _proven(self) -> tuple[Draft, Sizes]:
         for _ in range(_ROUNDS):
             made = draft(self.record, resolve(self.record.labels), self.original)
             sizes, notes = remembered_sizes(made, self._layer_sizes())
@@ -224,65 +228,58 @@ class _Tracer:
         made = draft(self.record, resolve(self.record.labels), self.original)
         return made, {}
 
-    def _first_failure(self, made: Draft, sizes: Mapping[tuple[str, str, int | None], Axis]) -> OpFailed | None:
+    def _first_failure(self, made: Draft, sizes: Sizes) -> OpFailed | None:
         if not made.groups:
             return None
-        random = np.random.default_rng(0)
-        for masks in (_one_less(made), _random_widths(made, random), _one_unit(made)):
+        for masks in _plans(made):
             failed = self.prover.failure(made, sizes, masks)
             if failed is not None:
                 return failed
         return None
 
-    def _correct(self, made: Draft, sizes: Mapping[tuple[str, str, int | None], Axis], failed: OpFailed) -> None:
+    def _correct(self, made: Draft, sizes: Sizes, failed: OpFailed) -> None:
         """Pin what the failure is due to, or tie heads to the width they are read from when that may be the cause."""
-        suspects = sorted({name for dim in failed.dims if dim.ids is not None for name in made.groups_in(dim.ids)})
-        blamed = self._blamed(made, sizes, suspects or [group.name for group in made.groups])
-        grids = [grid for grid in self.record.grids if (made.groups_in(grid.rows) | made.groups_in(grid.columns)) & blamed]
-        layers = {grid.layer for grid in grids}
+        suspects = {name for dim in failed.dims if dim.ids is not None for name in made.groups_in(dim.ids)}
+        every = [group.name for group in made.groups]
+        blamed = self._guilty(made, sizes, sorted(suspects)) or self._guilty(made, sizes, every) or suspects or set(every)
+        layers = {grid.layer for grid in self.record.grids if made.groups_in(grid.rows) & blamed}
         fresh = [grid for grid in self.record.grids if grid.layer in layers - set(self.tied) - self.given_up]
         if fresh and self._tie(fresh):
             return
         for layer in layers & set(self.tied):
-            if any(made.groups_in(grid.rows) & blamed for grid in grids if grid.layer is layer):
-                self._untie(layer)
+            self._untie(layer)
         reason = f"{failed.where} does not work with another size of it ({_line(failed)})"
         numbers = [number for number, group in enumerate(made.groups) if group.name in blamed]
         self.record.labels.pin_ids(np.flatnonzero(np.isin(made.group_of, numbers)), reason)
 
-    def _blamed(
-        self, made: Draft, sizes: Mapping[tuple[str, str, int | None], Axis], suspects: list[str]
-    ) -> set[str]:
-        """Those of the suspects that fail when they alone are reduced; all of them if none does."""
+    def _guilty(self, made: Draft, sizes: Sizes, suspects: Sequence[str]) -> set[str]:
+        """Those of the suspects that fail when they alone are reduced, found by halving."""
+        if not suspects or not any(
+            self.prover.failure(made, sizes, _only(masks, suspects)) is not None for masks in _plans(made)
+        ):
+            return set()
         if len(suspects) == 1:
             return set(suspects)
-        guilty = set()
-        for name in suspects:
-            for masks in (_one_less(made), _random_widths(made, np.random.default_rng(1)), _one_unit(made)):
-                alone = {other: mask if other == name else np.ones_like(mask) for other, mask in masks.items()}
-                if self.prover.failure(made, sizes, alone) is not None:
-                    guilty.add(name)
-                    break
-        return guilty or set(suspects)
+        half = len(suspects) // 2
+        found = self._guilty(made, sizes, suspects[:half]) | self._guilty(made, sizes, suspects[half:])
+        return found or set(suspects)
 
 
-def _one_less(made: Draft) -> dict[str, BoolArray]:
-    masks = {group.name: np.ones(group.units, dtype=np.bool_) for group in made.groups}
-    for mask in masks.values():
-        mask[len(mask) // 2] = False
-    return masks
+def _plans(made: Draft) -> list[dict[str, BoolArray]]:
+    """What a proof tries: one unit less in every group, random widths, and a single unit in every group."""
+    random = np.random.default_rng(0)
+    full = {group.name: np.ones(group.units, dtype=np.bool_) for group in made.groups}
+    less, some, one = ({name: mask.copy() for name, mask in full.items()} for _ in range(3))
+    for name, mask in full.items():
+        less[name][len(mask) // 2] = False
+        width = random.integers(min(2, len(mask) - 1), len(mask))
+        some[name][random.permutation(len(mask))[width:]] = False
+        one[name][:-1] = False
+    return [less, some, one]
 
 
-def _random_widths(made: Draft, random: np.random.Generator) -> dict[str, BoolArray]:
-    masks = {}
-    for group in made.groups:
-        masks[group.name] = mask = np.zeros(group.units, dtype=np.bool_)
-        mask[random.permutation(group.units)[: random.integers(min(2, group.units - 1), group.units)]] = True
-    return masks
-
-
-def _one_unit(made: Draft) -> dict[str, BoolArray]:
-    return {group.name: np.arange(group.units) == group.units - 1 for group in made.groups}
+def _only(masks: dict[str, BoolArray], names: Sequence[str]) -> dict[str, BoolArray]:
+    return {name: mask if name in names else np.ones_like(mask) for name, mask in masks.items()}
 
 
 def _to_meta(value: Any) -> Any:

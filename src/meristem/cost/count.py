@@ -1,0 +1,48 @@
+"""Parameters and multiply-adds as closed forms of the widths. No model is needed, and widths may be fractional."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meristem.space.space import Space
+
+
+def count_params(space: Space, widths: Mapping[str, float] | None = None) -> float:
+    """How many parameters the model has at ``widths`` (default: the full ones); shared parameters count once."""
+    widths = space.full if widths is None else widths
+    total = 0.0
+    for tensor in space.tensors.values():
+        if tensor.is_parameter:
+            size = 1.0
+            for axis in space.axes(tensor.name):
+                size *= axis.count(widths)
+            total += size
+    return total
+
+
+def count_macs(space: Space, widths: Mapping[str, float] | None = None) -> float:
+    """Multiply-adds of one forward pass of the example inputs at ``widths`` (default: the full ones).
+
+    Convolutions, linear layers, recurrent cells and attention count; norms, activations and pooling do not.
+    """
+    widths = space.full if widths is None else widths
+    total = 0.0
+    for term in space.terms:
+        size = float(term.factor)
+        for axis in term.axes:
+            size *= axis.count(widths)
+        total += size
+    return total
+
+
+def free_params_frac(space: Space) -> float:
+    """The share of the parameters that lie in free groups: that some plan would take away."""
+    total = fixed = 0
+    for tensor in space.tensors.values():
+        if tensor.is_parameter:
+            owned = unowned = 1
+            for axis in space.axes(tensor.name):
+                owned *= axis.size
+                unowned *= int((~axis.owned()).sum())
+            total, fixed = total + owned, fixed + unowned
+    return 1.0 - fixed / total if total else 0.0

@@ -1,0 +1,192 @@
+"""Hand the model back: a plain copy with the gates folded in, files to keep it in, and a way to load them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from meristem.errors import FileError
+from meristem.space.rules import write_size
+from meristem.surgery.attach import Gates
+from meristem.surgery.live import Live
+
+WEIGHTS, ARCHITECTURE = "model.safetensors", "architecture.json"
+_FORMAT = "meristem-architecture-1"
+
+
+def export(live: Live, gates: Gates | None = None) -> nn.Module:
+    """A deep copy of the live model as it is now: the original classes, gates folded into the weights, no hooks of ours.
+
+    In evaluation mode it computes what the live model computes. Gradients are not copied.
+    """
+    if gates is None:
+        return _copy(live.model)
+    with gates.paused():
+        plain = _copy(live.model)
+    folded: set[tuple[str, int]] = set()
+    with torch.no_grad():
+        for slot in live.space.slots:
+            factor = gates.scale(slot.tensor, slot.dim)
+            if factor is None or (slot.tensor, slot.dim) in folded:
+                continue
+            folded.add((slot.tensor, slot.dim))
+            weight = plain.get_parameter(slot.tensor)
+            shape = [1] * weight.dim()
+            shape[slot.dim] = -1
+            weight.mul_(factor.detach().to(weight.device, weight.dtype).view(shape))
+    return plain
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    plain = copy.deepcopy(model)
+    plain.zero_grad(set_to_none=True)
+    return plain
+
+
+def save(live: Live, folder: str | Path, gates: Gates | None = None) -> None:
+    """Write the exported model to ``folder``: weights as safetensors, the architecture as readable JSON."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = export(live, gates)
+    tensors = {}
+    for name in live.space.tensors:
+        path, _, leaf = name.rpartition(".")
+        tensor = getattr(plain.get_submodule(path), leaf)
+        tensors[name] = tensor.detach().to("cpu").contiguous().clone()
+    _replace(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
+    text = json.dumps(_architecture(live, tensors), indent=1)
+    _replace(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    space, masks = live.space, live.masks
+    return {
+        "format": _FORMAT,
+        "groups": {
+            name: {"kind": group.kind, "units": group.units, "live": masks[name].nonzero()[0].tolist()}
+            for name, group in space.groups.items()
+        },
+        "sizes": [
+            {"module": size.module, "name": size.name, "index": size.index, "value": len(live.positions(size.axis))}
+            for size in space.attributes
+        ],
+        "tensors": {
+            name: {
+                "full": list(known.shape),
+                "live": list(tensors[name].shape),
+                "dtype": str(tensors[name].dtype).removeprefix("torch."),
+                "names": list(known.names),
+            }
+            for name, known in space.tensors.items()
+        },
+    }
+
+
+def _replace(path: Path, write: Any) -> None:
+    """Write beside the target and move it into place, so that no half-written file is ever seen."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def load(folder: str | Path, model: nn.Module) -> nn.Module:
+    """Resize ``model``, freshly made at full size, to what was saved in ``folder`` and give it the saved weights.
+
+    The model is changed in place and returned. It is not traced. If the files do not fit, nothing is changed.
+    """
+    folder = Path(folder)
+    architecture, weights = _read(folder)
+    names = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    saved = architecture["tensors"]
+    held = {alias for entry in saved.values() for alias in entry["names"]}
+    missing, extra = sorted(held - set(names)), sorted(set(names) - held)
+    if missing or extra:
+        raise FileError(
+            f"{folder} does not fit this {type(model).__name__}: "
+            + "; ".join(
+                [f"the model lacks {_few(missing)}"] * bool(missing) + [f"the file lacks {_few(extra)}"] * bool(extra)
+            )
+        )
+    for name, entry in saved.items():
+        shape = list(names[name].shape)
+        if shape != entry["full"]:
+            raise FileError(
+                f"{folder} does not fit this {type(model).__name__}: {name} is {shape} in the model and {entry['full']} "
+                f"in the full-size model that was saved; make the model with the same arguments"
+            )
+        if name not in weights or list(weights[name].shape) != entry["live"]:
+            found = list(weights[name].shape) if name in weights else "missing"
+            raise FileError(f"{folder / WEIGHTS} does not belong to {ARCHITECTURE}: {name} is {found}, expected {entry['live']}")
+    for size in architecture["sizes"]:
+        try:
+            module = model.get_submodule(size["module"])
+        except AttributeError:
+            module = None
+        if module is None or not hasattr(module, size["name"]):
+            where = f"{size['module']}.{size['name']}"
+            raise FileError(f"{folder} does not fit this {type(model).__name__}: it has no {where}")
+    _fill(model, architecture, weights, names)
+    return model
+
+
+def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], names: Mapping[str, Tensor]) -> None:
+    for name, entry in architecture["tensors"].items():
+        old = names[name]
+        value: Tensor = weights[name].to(old.device)
+        if old.dim() == 4 and not old.is_contiguous() and old.is_contiguous(memory_format=torch.channels_last):
+            value = value.contiguous(memory_format=torch.channels_last)
+        new = nn.Parameter(value, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else value
+        for alias in entry["names"]:
+            path, _, leaf = alias.rpartition(".")
+            setattr(model.get_submodule(path), leaf, new)
+    for size in architecture["sizes"]:
+        write_size(model.get_submodule(size["module"]), size["name"], size["index"], size["value"])
+
+
+def _read(folder: Path) -> tuple[Any, dict[str, Tensor]]:
+    for name in (ARCHITECTURE, WEIGHTS):
+        if not (folder / name).is_file():
+            raise FileError(f"{folder} holds no {name}; give the folder that save() wrote")
+    try:
+        architecture = json.loads((folder / ARCHITECTURE).read_text(encoding="utf-8"))
+        if architecture["format"] != _FORMAT:
+            raise FileError(f"{folder / ARCHITECTURE} has the format {architecture['format']!r}, expected {_FORMAT!r}")
+        _check(architecture)
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileError(f"{folder / ARCHITECTURE} is damaged ({type(error).__name__}: {error}); save it again") from None
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileError(f"{folder / WEIGHTS} is damaged ({error}); save it again") from None
+    return architecture, weights
+
+
+def _check(architecture: Any) -> None:
+    """Every field that load will use, with the type it must have."""
+    for entry in architecture["tensors"].values():
+        if not all(isinstance(size, int) for key in ("full", "live") for size in entry[key]):
+            raise TypeError("a tensor's shape is not a list of whole numbers")
+        if not all(isinstance(name, str) for name in entry["names"]):
+            raise TypeError("a tensor's names are not strings")
+    for size in architecture["sizes"]:
+        if not (isinstance(size["module"], str) and isinstance(size["name"], str) and isinstance(size["value"], int)):
+            raise TypeError("an entry of sizes is not understood")
+        if size["index"] is not None and not isinstance(size["index"], int):
+            raise TypeError("an index in sizes is not a whole number")
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,71 @@
+"""What fresh units start with (docs/equations.md, section Fresh units). Pure functions of tensors.
+
+A rule answers two questions. ``made``: the values of fresh units where units are made. ``read``: the values with which
+old and fresh units are read by whoever reads them. In both the units lie along dimension 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Fresh(Protocol):
+    """A rule for fresh units."""
+
+    def made(self, fresh: Tensor) -> Tensor: ...
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class AsBuilt:
+    """The model's own initial values, whatever scheme made them (the default)."""
+
+    def made(self, fresh: Tensor) -> Tensor:
+        return fresh
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+        return old, fresh
+
+
+@dataclass(frozen=True)
+class ZeroOutgoing:
+    """Fresh units are read with zeros: growing does not change the function.
+
+    >>> ZeroOutgoing().read(torch.ones(1, 2), torch.ones(2, 2))[1].tolist()
+    [[0.0, 0.0], [0.0, 0.0]]
+    """
+
+    def made(self, fresh: Tensor) -> Tensor:
+        return fresh
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+        return old, torch.zeros_like(fresh)
+
+
+@dataclass(frozen=True)
+class VarianceTransfer:
+    """Keep the variance of what is read: old weights shrink by sqrt(old / new), fresh units come in cancelling pairs.
+
+    >>> old, fresh = VarianceTransfer().read(torch.ones(1, 1), torch.tensor([[1.0], [5.0], [2.0]]))
+    >>> old.tolist(), fresh.tolist()
+    ([[0.5]], [[1.0], [-1.0], [0.0]])
+    """
+
+    def made(self, fresh: Tensor) -> Tensor:
+        paired = fresh.clone()
+        pairs = len(fresh) // 2
+        paired[1 : 2 * pairs : 2] = fresh[0 : 2 * pairs : 2]
+        return paired
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+        scale = (len(old) / (len(old) + len(fresh))) ** 0.5
+        paired = self.made(fresh)
+        paired[1 : 2 * (len(fresh) // 2) : 2] *= -1
+        if len(fresh) % 2:
+            paired[-1] = 0
+        return old * scale, paired

@@ -1,0 +1,210 @@
+"""The live model: applies plans to a model, its optimizer and its store. It acts; it never decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn, optim
+
+from meristem.errors import PlanError, SurgeryError
+from meristem.init import AsBuilt, Fresh
+from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.plan import Plan, plan_to
+from meristem.space.rules import write_size
+from meristem.space.space import Role, Space
+from meristem.surgery.optim import check_supported, replace_parameter, slots_of
+from meristem.surgery.resize import resized
+from meristem.surgery.store import Store
+
+
+class Live:
+    """A model whose groups can be resized while it trains.
+
+    ``start`` (units per group) makes the model small at once: all other units count as never having lived, so that they
+    are grown fresh. Without it everything is live. ``fresh`` is the rule for fresh units, see ``meristem.init``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        space: Space,
+        optimizer: optim.Optimizer | None = None,
+        *,
+        start: Mapping[str, Iterable[int]] | None = None,
+        fresh: Fresh | None = None,
+    ) -> None:
+        if optimizer is not None:
+            check_supported(optimizer)
+        self.model, self.space, self.optimizer = model, space, optimizer
+        self.fresh: Fresh = fresh or AsBuilt()
+        self.version = 0
+        self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
+        self._lived = {name: mask.copy() for name, mask in self._masks.items()}
+        self._resizable = list(dict.fromkeys(site.tensor for site in space.sites))
+        self._channels_last: set[str] = set()
+        self._store = Store()
+        self._check_and_adopt()
+        if start is not None:
+            wanted = {name: start.get(name, range(group.units)) for name, group in space.groups.items()}
+            self.apply(self.plan(wanted))
+            self._lived = {name: mask.copy() for name, mask in self._masks.items()}
+
+    # --- reading ---
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return {name: int(mask.sum()) for name, mask in self._masks.items()}
+
+    @property
+    def masks(self) -> dict[str, BoolArray]:
+        """Which units of each group are live (copies)."""
+        return {name: mask.copy() for name, mask in self._masks.items()}
+
+    def plan(self, target: Mapping[str, Iterable[int]]) -> Plan:
+        """The plan that makes exactly ``target[group]`` live in every group it names."""
+        return plan_to(self.space, target, self._masks, self._lived)
+
+    def positions(self, axis: Axis) -> IntArray:
+        """The live positions of an axis of the full model, in order."""
+        return np.flatnonzero(axis.live(self._masks))
+
+    # --- acting ---
+
+    def apply(self, plan: Plan) -> None:
+        """Carry out a plan: resize tensors, move optimizer state, write the sizes that modules remember."""
+        masks, grown = self._after(plan)
+        slots = slots_of(self.optimizer) if self.optimizer is not None else {}
+        touched = {name for name, change in plan.changes.items() if change.grow or change.recall or change.detach}
+        for name in self._resizable:
+            axes = self.space.axes(name)
+            if any(group in touched for axis in axes for group in axis.groups):
+                self._resize(name, axes, masks, grown, slots)
+        self._masks = masks
+        for name, mask in masks.items():
+            self._lived[name] |= mask
+        for attribute in self.space.attributes:
+            if any(group in touched for group in attribute.axis.groups):
+                size = int(attribute.axis.live(masks).sum())
+                write_size(self.model.get_submodule(attribute.module), attribute.name, attribute.index, size)
+        self.version += 1
+
+    def _after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
+        """The masks after ``plan`` and the units it grows; refuses a plan made for another state."""
+        masks = self.masks
+        grown = {name: np.zeros_like(mask) for name, mask in masks.items()}
+        for name, change in plan.changes.items():
+            if name not in masks:
+                raise PlanError(f"the plan names the group {name!r}, which this space does not have")
+            before = np.flatnonzero(masks[name]).tolist()
+            if sorted(change.keep + change.detach) != before:
+                raise PlanError(
+                    f"the plan for group {name!r} was made for other live units than the model has now "
+                    f"({len(change.keep) + len(change.detach)} against {len(before)}); make it from the live model"
+                )
+            if not change.live:
+                raise PlanError(f"the plan leaves group {name!r} empty; at least one unit must stay live")
+            masks[name][:] = False
+            masks[name][list(change.live)] = True
+            grown[name][list(change.grow)] = True
+        return masks, grown
+
+    def _resize(
+        self,
+        name: str,
+        axes: tuple[Axis, ...],
+        masks: Mapping[str, BoolArray],
+        grown: Mapping[str, BoolArray],
+        slots: Mapping[int, tuple[int, int]],
+    ) -> None:
+        current = self._tensor(name)
+        old = [np.flatnonzero(axis.live(self._masks)) for axis in axes]
+        new = [np.flatnonzero(axis.live(masks)) for axis in axes]
+        if all(np.array_equal(was, now) for was, now in zip(old, new, strict=True)):
+            return
+        with torch.no_grad():
+            values = self._store.exchange(name, current.detach(), old, new)
+            if isinstance(current, nn.Parameter):
+                values = self._with_fresh(name, values, axes, new, masks, grown)
+            values = self._formatted(name, values)
+            if not isinstance(current, nn.Parameter):
+                self._write(name, values)
+                return
+            parameter = nn.Parameter(values, requires_grad=current.requires_grad)
+            if current.grad is not None:
+                nothing = current.grad.new_zeros(()).expand(self.space.tensors[name].shape)
+                parameter.grad = self._formatted(name, resized(current.grad, nothing, old, new))
+        self._write(name, parameter)
+        if self.optimizer is not None and id(current) in slots:
+            replace_parameter(
+                self.optimizer,
+                slots[id(current)],
+                current,
+                parameter,
+                lambda key, state: self._formatted(name, self._store.exchange_state(name, key, state, old, new)),
+            )
+
+    def _with_fresh(
+        self,
+        name: str,
+        values: Tensor,
+        axes: tuple[Axis, ...],
+        new: list[IntArray],
+        masks: Mapping[str, BoolArray],
+        grown: Mapping[str, BoolArray],
+    ) -> Tensor:
+        """Apply the rule for fresh units along every dimension that has some."""
+        roles = {site.dim: site.roles for site in self.space.sites if site.tensor == name}
+        for dim, axis in enumerate(axes):
+            if dim not in roles or roles[dim] == {Role.ALONG}:
+                continue
+            settled = {group: masks[group] & ~grown[group] for group in axis.groups}
+            is_old = axis.live(settled)[new[dim]]
+            if is_old.all():
+                continue
+            old_rows, fresh_rows = (torch.from_numpy(np.flatnonzero(flag)).to(values.device) for flag in (is_old, ~is_old))
+            lined = values.transpose(0, dim)
+            fresh = lined.index_select(0, fresh_rows)
+            lined = lined.clone()
+            if Role.OUT in roles[dim]:
+                lined[fresh_rows] = self.fresh.made(fresh)
+            else:
+                lined[old_rows], lined[fresh_rows] = self.fresh.read(lined.index_select(0, old_rows), fresh)
+            values = lined.transpose(0, dim).contiguous()
+        return values
+
+    # --- the model's tensors ---
+
+    def _check_and_adopt(self) -> None:
+        for name, known in self.space.tensors.items():
+            try:
+                tensor = self._tensor(name)
+            except AttributeError:
+                raise SurgeryError(f"the model has no tensor {name!r}, which the space was traced with; trace it again") from None
+            if tuple(tensor.shape) != known.shape:
+                raise SurgeryError(
+                    f"the model's {name} is {tuple(tensor.shape)}, but the space was traced with {known.shape}; "
+                    f"a live model starts from the full-size one"
+                )
+        for name in self._resizable:
+            tensor = self._tensor(name)
+            self._store.adopt(name, tensor)
+            if tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last):
+                self._channels_last.add(name)
+
+    def _formatted(self, name: str, values: Tensor) -> Tensor:
+        if name in self._channels_last:
+            return values.contiguous(memory_format=torch.channels_last)
+        return values.contiguous()
+
+    def _tensor(self, name: str) -> Tensor:
+        path, _, leaf = name.rpartition(".")
+        found = getattr(self.model.get_submodule(path), leaf)
+        assert isinstance(found, Tensor)
+        return found
+
+    def _write(self, name: str, tensor: Tensor) -> None:
+        for alias in self.space.tensors[name].names:
+            path, _, leaf = alias.rpartition(".")
+            setattr(self.model.get_submodule(path), leaf, tensor)

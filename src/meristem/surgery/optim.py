@@ -1,0 +1,58 @@
+"""Optimizers: a resized parameter takes its predecessor's slot, and its state moves with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn, optim
+
+from meristem.errors import SurgeryError
+
+# For each optimizer the state tensors shaped like the parameter, and whether they are second moments. A second moment
+# of zero is not neutral (the first steps would be several times too long), so fresh units start with the mean.
+_STATE: dict[type[optim.Optimizer], dict[str, bool]] = {
+    optim.SGD: {"momentum_buffer": False},
+    optim.Adam: {"exp_avg": False, "exp_avg_sq": True, "max_exp_avg_sq": True},
+    optim.AdamW: {"exp_avg": False, "exp_avg_sq": True, "max_exp_avg_sq": True},
+    optim.RMSprop: {"square_avg": True, "momentum_buffer": False, "grad_avg": False},
+}
+
+Exchange = Callable[[str, Tensor], Tensor]  # (state key, current) -> resized, NaN where nothing ever lived
+
+
+def check_supported(optimizer: optim.Optimizer) -> None:
+    if type(optimizer) not in _STATE:
+        known = ", ".join(kind.__name__ for kind in _STATE)
+        raise SurgeryError(
+            f"the state of {type(optimizer).__name__} is not understood, so it cannot be resized; use one of {known}"
+        )
+
+
+def slots_of(optimizer: optim.Optimizer) -> dict[int, tuple[int, int]]:
+    """Where each parameter sits: (param group, index)."""
+    return {
+        id(parameter): (group, index)
+        for group, entry in enumerate(optimizer.param_groups)
+        for index, parameter in enumerate(entry["params"])
+    }
+
+
+def replace_parameter(
+    optimizer: optim.Optimizer, slot: tuple[int, int], old: nn.Parameter, new: nn.Parameter, exchange: Exchange
+) -> None:
+    """Put ``new`` into the slot of ``old``; state tensors shaped like it are exchanged, the rest is kept."""
+    group, index = slot
+    optimizer.param_groups[group]["params"][index] = new
+    if old not in optimizer.state:
+        return
+    state = optimizer.state.pop(old)
+    for key, second_moment in _STATE[type(optimizer)].items():
+        if isinstance(state.get(key), Tensor):
+            state[key] = _settled(exchange(key, state[key]), state[key], second_moment)
+    optimizer.state[new] = state
+
+
+def _settled(moved: Tensor, current: Tensor, second_moment: bool) -> Tensor:
+    fill = float(current.mean()) if second_moment and current.numel() else 0.0
+    return torch.nan_to_num(moved, nan=fill) if moved.isnan().any() else moved

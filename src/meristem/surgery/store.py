@@ -1,0 +1,47 @@
+"""The store: a full-size home on the host for every tensor that can be resized.
+
+A home starts as the model's initial tensor. Whatever leaves the live model is written back to its own place, so a
+place holds the last value that lived there, or, if nothing ever did, the initial one. Growing and recalling are then
+the same act: read the home. Homes of optimizer state are made when first needed; NaN marks what never lived.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from meristem.surgery.resize import Positions, leaving, put, resized, take
+
+
+class Store:
+    def __init__(self) -> None:
+        self._homes: dict[str, Tensor] = {}
+        self._states: dict[tuple[str, str], Tensor] = {}
+
+    def adopt(self, name: str, full: Tensor) -> None:
+        """Keep a copy of a full-size tensor as the home of ``name``."""
+        self._homes[name] = full.detach().to("cpu", copy=True)
+
+    def home(self, name: str) -> Tensor:
+        return self._homes[name]
+
+    def exchange(self, name: str, current: Tensor, old: Positions, new: Positions) -> Tensor:
+        """Park what leaves the live tensor and return it at its new size."""
+        home = self._homes[name]
+        self._park(home, current, old, new)
+        return resized(current, home, old, new)
+
+    def exchange_state(self, name: str, key: str, current: Tensor, old: Positions, new: Positions) -> Tensor:
+        """The same for a tensor of optimizer state; places that never lived come out as NaN."""
+        home = self._states.get((name, key))
+        if home is None:
+            home = self._states[name, key] = torch.full(self._homes[name].shape, torch.nan, dtype=current.dtype)
+        self._park(home, current, old, new)
+        return resized(current, home, old, new)
+
+    @staticmethod
+    def _park(home: Tensor, current: Tensor, old: Positions, new: Positions) -> None:
+        for gone in leaving(old, new):
+            local = [np.searchsorted(was, found) for was, found in zip(old, gone, strict=True)]
+            put(home, gone, take(current, local).to("cpu"))

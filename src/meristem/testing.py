@@ -1,0 +1,202 @@
+"""Conformance checks that anyone can run on their own model: does the small live network compute what it should?
+
+The reference is the full-size model with everything dead masked to zero, executed operation by operation. Where an
+operation runs across units (a norm, a mean, a softmax), the reference runs it across the live ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.space import Space
+from meristem.trace.labels import Dim
+from meristem.trace.prove import Checker
+from meristem.trace.run import Record, Run, Step, copy_with, named_tensors, tensors_in
+
+_ACROSS = {
+    "mean", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "logsumexp", "prod", "softmax", "_softmax",
+    "_log_softmax", "_safe_softmax", "log_softmax", "native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm",
+    "native_group_norm", "aminmax", "median", "any", "all",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Outputs of the masked full-size model, and the gradients of its full-size parameters after ``backward``."""
+
+    outputs: list[Tensor]
+    parameters: dict[str, Tensor]
+
+    def backward(self, cotangents: Sequence[Tensor]) -> None:
+        pairs = [(out, grad) for out, grad in zip(self.outputs, cotangents, strict=True) if out.requires_grad]
+        torch.autograd.backward([out for out, _ in pairs], [grad for _, grad in pairs])
+
+
+def masked_reference(
+    model: nn.Module,
+    space: Space,
+    masks: Mapping[str, BoolArray],
+    inputs: tuple[Any, ...],
+    scales: Mapping[tuple[str, int], Tensor] | None = None,
+) -> Reference:
+    """Run the full-size ``model`` with only the units in ``masks`` alive, in its present mode.
+
+    ``scales`` maps (tensor name, dim) to gates for all positions of that dimension, live or not.
+    """
+    parameters = {name: tensor.detach().clone() for name, tensor in named_tensors(model)}
+    for name, _ in model.named_parameters():
+        parameters[name].requires_grad_()
+    full = copy_with(model, lambda name, _: parameters[name].detach().clone(), meta=False).train(model.training)
+    replay = _Replay(full, space, masks, parameters, scales or {})
+    steps: list[Step] = []
+    run = replay.run = Run(full, replay.record, {}, meta=False, counting=False, listener=steps.append)
+    for tensor in tensors_in(inputs):
+        run.give(tensor)
+    outputs = run.execute(inputs, {})
+    for step in steps:  # afterwards, because inside the run torch records no gradients
+        replay.step(step)
+    return Reference([replay.value(out) for out in outputs], parameters)
+
+
+class _Replay:
+    """Executes each step again, with gradients, on masked full-size tensors."""
+
+    run: Run
+
+    def __init__(
+        self,
+        model: nn.Module,
+        space: Space,
+        masks: Mapping[str, BoolArray],
+        parameters: Mapping[str, Tensor],
+        scales: Mapping[tuple[str, int], Tensor],
+    ) -> None:
+        self._first, offset = {}, 1
+        for name, group in space.groups.items():
+            self._first[name] = offset
+            offset += group.units
+        self._alive = np.ones(offset, dtype=np.bool_)
+        for name, mask in masks.items():
+            self._alive[self._first[name] : self._first[name] + len(mask)] = mask
+        self._checker = Checker(np.zeros(offset, dtype=np.bool_), lenient=False)
+        self.record = Record(self._checker)
+        for name in space.tensors:
+            for dim, axis in enumerate(space.axes(name)):
+                ids = self._checker.known(self._leaves(axis), np.ones(axis.size, dtype=np.bool_))
+                self.record.owned[name, dim] = Dim(axis.size, ids, constant=axis.size == 1, origin=(name, dim))
+        self._names = {id(tensor): name for name, tensor in named_tensors(model)}
+        self._parameters, self._scales = parameters, scales
+        self._values: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def _leaves(self, axis: Axis) -> list[IntArray]:
+        return [np.where(part.units >= 0, part.units + self._first[part.group], 0) for part in axis.parts]
+
+    def _live(self, dim: Dim) -> BoolArray | None:
+        """Which positions of a dimension are alive, or None if all are."""
+        if dim.ids is None:
+            return None
+        numbers, inverse = np.unique(dim.ids, return_inverse=True)
+        alive = [bool(n <= 0 or self._alive[self._checker.units(np.array([n]))].all()) for n in numbers.tolist()]
+        found = np.array(alive, dtype=np.bool_)[inverse.reshape(-1)]
+        return None if found.all() else found
+
+    def value(self, tensor: Tensor) -> Tensor:
+        if id(tensor) in self._values:
+            return self._values[id(tensor)][1]
+        name = self._names.get(id(tensor))
+        if name is None:
+            return tensor
+        return self._masked(self._parameters[name], self.run.dims(tensor))
+
+    def _masked(self, value: Tensor, dims: Sequence[Dim]) -> Tensor:
+        for at, dim in enumerate(dims):
+            live = self._live(dim)
+            if live is not None:
+                shape = [-1 if other == at else 1 for other in range(value.dim())]
+                value = torch.where(torch.from_numpy(live).view(shape), value, torch.zeros((), dtype=value.dtype))
+        return value
+
+    def step(self, step: Step) -> None:
+        args, kwargs = tree_map(self._argument, (step.arguments, step.kwargs))
+        name = step.func.overloadpacket.__name__
+        if name == "add_" and not step.arguments[0].is_floating_point():
+            return  # a counter of the model's own
+        if name in _ACROSS:
+            outs = self._across(step, name, args, kwargs)
+        elif "batch_norm" in name:  # running statistics are updated in place: work on copies
+            pairs = zip(args, step.arguments, strict=True)
+            outs = step.func(*[a.detach().clone() if self._is_buffer(b) else a for a, b in pairs], **kwargs)
+        else:
+            outs = step.func(*self._scaled(step, args), **kwargs)
+        self._keep(step, outs)
+
+    def _is_buffer(self, original: Any) -> bool:
+        return isinstance(original, Tensor) and id(original) in self._names and not isinstance(original, nn.Parameter)
+
+    def _argument(self, value: Any) -> Any:
+        return self.value(value) if isinstance(value, Tensor) else value
+
+    def _scaled(self, step: Step, args: Sequence[Any]) -> list[Any]:
+        """Gates: scale a weight of the model along the dimension that reads units."""
+        result = list(args)
+        for at, original in enumerate(step.arguments):
+            name = self._names.get(id(original)) if isinstance(original, Tensor) else None
+            for (tensor, dim), factor in self._scales.items():
+                if tensor == name:
+                    shape = [-1 if other == dim else 1 for other in range(original.dim())]
+                    result[at] = result[at] * factor.view(shape)
+        return result
+
+    def _keep(self, step: Step, outs: Any) -> None:
+        originals = [out for out in _flat(step.outs) if isinstance(out, Tensor)]
+        for original, made in zip(originals, [out for out in _flat(outs) if isinstance(out, Tensor)], strict=True):
+            value = self._masked(made, self.run.dims(original)) if made.is_floating_point() else made
+            self._values[id(original)] = (original, value)
+
+    def _across(self, step: Step, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operation on live positions only, then put its results back at full size."""
+        given = [a for a in step.arguments if isinstance(a, Tensor)][0]
+        compact = [self._compact(a, b) for a, b in zip(args, step.arguments, strict=True)]
+        if name in ("native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm"):
+            compact[1] = list(compact[0].shape[-len(args[1]) :])
+        if name == "native_group_norm":
+            live = self._live(self.run.dims(given)[1])
+            rows = (np.ones(given.shape[1], dtype=np.bool_) if live is None else live).reshape(args[6], -1).any(axis=1)
+            compact[4], compact[6] = compact[0].shape[1], int(rows.sum())
+        outs = step.func(*compact, **kwargs)
+        flat = iter([self._spread(out, original) for out, original in zip(_flat(outs), _flat(step.outs), strict=True)])
+        return tree_map(lambda _: next(flat), outs)
+
+    def _compact(self, value: Any, original: Any) -> Any:
+        if not isinstance(original, Tensor):
+            return value
+        for at, dim in enumerate(self.run.dims(original)):
+            live = self._live(dim)
+            if live is not None:
+                value = value.index_select(at, torch.from_numpy(np.flatnonzero(live)))
+        return value
+
+    def _spread(self, value: Tensor, original: Tensor) -> Tensor:
+        if value.shape == original.shape:
+            return value
+        for at, dim in enumerate(self.run.dims(original)):
+            live = self._live(dim)
+            if live is not None:
+                shape = list(value.shape)
+                shape[at] = dim.size
+                value = value.new_zeros(shape).index_copy(at, torch.from_numpy(np.flatnonzero(live)), value)
+        return value
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
