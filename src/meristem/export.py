@@ -24,7 +24,7 @@ _FORMAT = "meristem-architecture-1"
 
 
 def export(live: Live, gates: Gates | None = None) -> nn.Module:
-    """A deep copy of the live model as it is now: the original classes, gates folded into the weights, no hooks of ours.
+    """A deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks of ours.
 
     In evaluation mode it computes what the live model computes. Gradients are not copied.
     """
@@ -76,7 +76,12 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
             for name, group in space.groups.items()
         },
         "sizes": [
-            {"module": size.module, "name": size.name, "index": size.index, "value": len(live.positions(size.axis))}
+            {
+                "module": size.module,
+                "name": size.name,
+                "index": size.index,
+                "value": len(live.positions(size.axis)),
+            }
             for size in space.attributes
         ],
         "tensors": {
@@ -108,7 +113,10 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     """
     folder = Path(folder)
     architecture, weights = _read(folder)
-    names = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    names = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
     saved = architecture["tensors"]
     held = {alias for entry in saved.values() for alias in entry["names"]}
     missing, extra = sorted(held - set(names)), sorted(set(names) - held)
@@ -123,12 +131,14 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
         shape = list(names[name].shape)
         if shape != entry["full"]:
             raise FileError(
-                f"{folder} does not fit this {type(model).__name__}: {name} is {shape} in the model and {entry['full']} "
-                f"in the full-size model that was saved; make the model with the same arguments"
+                f"{folder} does not fit this {type(model).__name__}: {name} is {shape} in the model and "
+                f"{entry['full']} in the full-size model that was saved; make the model with the same arguments"
             )
         if name not in weights or list(weights[name].shape) != entry["live"]:
             found = list(weights[name].shape) if name in weights else "missing"
-            raise FileError(f"{folder / WEIGHTS} does not belong to {ARCHITECTURE}: {name} is {found}, expected {entry['live']}")
+            raise FileError(
+                f"{folder / WEIGHTS} does not belong to {ARCHITECTURE}: {name} is {found}, expected {entry['live']}"
+            )
     for size in architecture["sizes"]:
         try:
             module = model.get_submodule(size["module"])
@@ -165,10 +175,12 @@ def _read(folder: Path) -> tuple[Any, dict[str, Tensor]]:
             raise FileError(f"{folder / ARCHITECTURE} has the format {architecture['format']!r}, expected {_FORMAT!r}")
         _check(architecture)
     except (ValueError, TypeError, KeyError) as error:
-        raise FileError(f"{folder / ARCHITECTURE} is damaged ({type(error).__name__}: {error}); save it again") from None
+        raise FileError(
+            f"{folder / ARCHITECTURE} is damaged ({type(error).__name__}: {error}); save it again"
+        ) from None
     try:
         with safe_open(folder / WEIGHTS, framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         raise FileError(f"{folder / WEIGHTS} is damaged ({error}); save it again") from None
     return architecture, weights

@@ -17,14 +17,16 @@ from torch.utils._pytree import tree_map
 
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.space import Space
+from meristem.trace.copying import copy_with, named_tensors, tensors_in
 from meristem.trace.labels import Dim
 from meristem.trace.prove import Checker
-from meristem.trace.run import Record, Run, Step, copy_with, named_tensors, tensors_in
+from meristem.trace.run import Record, Run, Step
 
+# Operations in which live units see each other; everything else treats a zero as an absent unit.
 _ACROSS = {
-    "mean", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "logsumexp", "prod", "softmax", "_softmax",
-    "_log_softmax", "_safe_softmax", "log_softmax", "native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm",
-    "native_group_norm", "aminmax", "median", "any", "all",
+    "mean", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "logsumexp", "prod", "softmax",
+    "_softmax", "_log_softmax", "_safe_softmax", "log_softmax", "native_layer_norm", "layer_norm",
+    "_fused_rms_norm", "rms_norm", "native_group_norm", "aminmax", "median", "any", "all",
 }  # fmt: skip
 
 
@@ -163,7 +165,7 @@ class _Replay:
 
     def _across(self, step: Step, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation on live positions only, then put its results back at full size."""
-        given = [a for a in step.arguments if isinstance(a, Tensor)][0]
+        given = next(a for a in step.arguments if isinstance(a, Tensor))
         compact = [self._compact(a, b) for a, b in zip(args, step.arguments, strict=True)]
         if name in ("native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm"):
             compact[1] = list(compact[0].shape[-len(args[1]) :])
@@ -198,5 +200,3 @@ class _Replay:
 
 def _flat(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else [value]
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meristem.space.space import Space
+from meristem.space.space import Cost, Space
 
 
 def count_params(space: Space, widths: Mapping[str, float] | None = None) -> float:
@@ -35,14 +35,10 @@ def count_macs(space: Space, widths: Mapping[str, float] | None = None) -> float
     return total
 
 
+def cost_at(space: Space, widths: Mapping[str, float]) -> Cost:
+    """The cost of a network of the space, whole widths given."""
+    return Cost(round(count_params(space, widths)), round(count_macs(space, widths)))
+
+
 def free_params_frac(space: Space) -> float:
-    """The share of the parameters that lie in free groups: that some plan would take away."""
-    total = fixed = 0
-    for tensor in space.tensors.values():
-        if tensor.is_parameter:
-            owned = unowned = 1
-            for axis in space.axes(tensor.name):
-                owned *= axis.size
-                unowned *= int((~axis.owned()).sum())
-            total, fixed = total + owned, fixed + unowned
-    return 1.0 - fixed / total if total else 0.0
+    return space.free_params_frac

@@ -56,11 +56,12 @@ class Axis:
             alive[owned] &= masks[part.group][part.units[owned]]
         return alive
 
-    def owned(self) -> BoolArray:
-        """Which positions belong to any unit at all."""
+    def owned(self, group: str | None = None) -> BoolArray:
+        """Which positions belong to any unit at all, or to any unit of ``group``."""
         covered = np.zeros(self.size, dtype=np.bool_)
         for part in self.parts:
-            covered |= part.units >= 0
+            if group is None or part.group == group:
+                covered |= part.units >= 0
         return covered
 
     @cached_property

@@ -52,13 +52,9 @@ def plan_to(
         wanted = np.zeros(space.groups[name].units, dtype=np.bool_)
         chosen = np.asarray(sorted(set(units)), dtype=np.int64)
         if not len(chosen):
-            raise PlanError(
-                f"group {name!r} would be empty; at least one of its {len(wanted)} units must stay live"
-            )
+            raise PlanError(f"group {name!r} would be empty; at least one of its {len(wanted)} units must stay live")
         if chosen[0] < 0 or chosen[-1] >= len(wanted):
-            raise PlanError(
-                f"group {name!r} has units 0 to {len(wanted) - 1}, got {chosen[0]} to {chosen[-1]}"
-            )
+            raise PlanError(f"group {name!r} has units 0 to {len(wanted) - 1}, got {chosen[0]} to {chosen[-1]}")
         wanted[chosen] = True
         changes[name] = Change(
             keep=_indices(wanted & live[name]),

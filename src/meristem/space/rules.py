@@ -49,7 +49,11 @@ def _recurrent_ties(layer: nn.Module) -> list[list[tuple[str, int]]]:
 
 
 def _attention_sizes(layer: nn.Module) -> list[tuple[str, str, int]]:
-    return [("embed_dim", "out_proj.weight", 0), ("kdim", "out_proj.weight", 0), ("vdim", "out_proj.weight", 0)]
+    return [
+        ("embed_dim", "out_proj.weight", 0),
+        ("kdim", "out_proj.weight", 0),
+        ("vdim", "out_proj.weight", 0),
+    ]
 
 
 BUILT_IN: tuple[LayerRule, ...] = (
@@ -57,9 +61,7 @@ BUILT_IN: tuple[LayerRule, ...] = (
     LayerRule(nn.Embedding, lambda layer: [("embedding_dim", "weight", 1)]),
     LayerRule(nn.PReLU, lambda layer: [("num_parameters", "weight", 0)]),
     LayerRule(nn.RNNBase, _recurrent_sizes, _recurrent_ties),
-    LayerRule(
-        nn.RNNCellBase, lambda layer: [("input_size", "weight_ih", 1), ("hidden_size", "weight_hh", 1)]
-    ),
+    LayerRule(nn.RNNCellBase, lambda layer: [("input_size", "weight_ih", 1), ("hidden_size", "weight_hh", 1)]),
     LayerRule(nn.MultiheadAttention, _attention_sizes),
 )
 
@@ -82,9 +84,7 @@ def counts_heads(name: str) -> bool:
     >>> [counts_heads(name) for name in ("num_heads", "n_head", "head_dim", "groups", "heads", "header")]
     [True, True, False, True, True, False]
     """
-    return name in {"groups", "num_groups", "nhead", "num_kv", "h"} or (
-        _mentions_head(name) and not _is_a_size(name)
-    )
+    return name in {"groups", "num_groups", "nhead", "num_kv", "h"} or (_mentions_head(name) and not _is_a_size(name))
 
 
 def sizes_a_head(name: str) -> bool:
@@ -104,7 +104,19 @@ def sizes_a_width(name: str) -> bool:
     >>> [sizes_a_width(name) for name in ("embed_dim", "n_embd", "hidden_size", "split_size", "num_heads", "stride")]
     [True, True, True, True, False, False]
     """
-    words = ("dim", "size", "embd", "width", "channels", "features", "planes", "hidden", "inner", "d_model", "chs")
+    words = (
+        "dim",
+        "size",
+        "embd",
+        "width",
+        "channels",
+        "features",
+        "planes",
+        "hidden",
+        "inner",
+        "d_model",
+        "chs",
+    )
     return any(word in name for word in words) and not sizes_a_head(name) and "kernel" not in name
 
 

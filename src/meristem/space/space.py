@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+import numpy as np
+
 from meristem.space.axis import Axis
+from meristem.space.table import space_table
 
 
 class Role(Enum):
@@ -82,6 +86,14 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """The price of a network: parameters, and multiply-adds of one forward pass of the example inputs."""
+
+    params: int
+    macs: int
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A parameter or buffer of the full-size model: its shape, and every name under which the model holds it."""
 
@@ -103,6 +115,7 @@ class Space:
     attributes: tuple[Attribute, ...]
     terms: tuple[Term, ...]
     notes: tuple[str, ...] = ()
+    costs: tuple[Cost, Cost] | None = None  # of the smallest and of the full network
     _axes: Mapping[str, tuple[Axis, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,3 +139,43 @@ class Space:
     def axes(self, tensor: str) -> tuple[Axis, ...]:
         """The axes of all dimensions of a tensor of the model."""
         return self._axes[tensor]
+
+    def coupled(self, group: str) -> tuple[list[str], list[str], list[str]]:
+        """The modules that make the units of a group, pass them along, and read them."""
+        found: dict[Role, dict[str, None]] = {role: {} for role in Role}
+        for site in self.sites:
+            if group in site.axis.groups:
+                for role in site.roles:
+                    found[role][site.tensor.rpartition(".")[0] or site.tensor] = None
+        makers, readers = found[Role.OUT], found[Role.IN]
+        along = [name for name in found[Role.ALONG] if name not in makers and name not in readers]
+        return list(makers), along, list(readers)
+
+    @property
+    def group_params_frac(self) -> dict[str, float]:
+        """For every group the share of the model's parameters that its units own, alone or with other groups."""
+        total = sum(_numel(tensor) for tensor in self.tensors.values() if tensor.is_parameter)
+        shares = dict.fromkeys(self.groups, 0.0)
+        for name, tensor in self.tensors.items():
+            if tensor.is_parameter:
+                for group in {group for axis in self.axes(name) for group in axis.groups}:
+                    free = np.prod([axis.size - int(axis.owned(group).sum()) for axis in self.axes(name)])
+                    shares[group] += (_numel(tensor) - int(free)) / total
+        return shares
+
+    @property
+    def free_params_frac(self) -> float:
+        """The share of the parameters that lie in free groups: that some plan would take away."""
+        total = fixed = 0
+        for name, tensor in self.tensors.items():
+            if tensor.is_parameter:
+                total += _numel(tensor)
+                fixed += int(np.prod([int((~axis.owned()).sum()) for axis in self.axes(name)]))
+        return 1.0 - fixed / total if total else 0.0
+
+    def __str__(self) -> str:
+        return space_table(self)
+
+
+def _numel(tensor: Tensor) -> int:
+    return math.prod(tensor.shape)

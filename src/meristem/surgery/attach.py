@@ -131,4 +131,4 @@ class _Swap:
 def _place(owner: nn.Module, name: str, tensor: Tensor) -> None:
     owner._parameters[name] = tensor  # type: ignore[assignment]
     if isinstance(owner, nn.RNNBase):  # fused kernels read this list, not the attributes
-        owner._flat_weights[owner._flat_weights_names.index(name)] = tensor  # type: ignore[assignment]
+        owner._flat_weights[owner._flat_weights_names.index(name)] = tensor

@@ -163,7 +163,9 @@ class Live:
             is_old = axis.live(settled)[new[dim]]
             if is_old.all():
                 continue
-            old_rows, fresh_rows = (torch.from_numpy(np.flatnonzero(flag)).to(values.device) for flag in (is_old, ~is_old))
+            old_rows, fresh_rows = (
+                torch.from_numpy(np.flatnonzero(flag)).to(values.device) for flag in (is_old, ~is_old)
+            )
             lined = values.transpose(0, dim)
             fresh = lined.index_select(0, fresh_rows)
             lined = lined.clone()
@@ -181,7 +183,9 @@ class Live:
             try:
                 tensor = self._tensor(name)
             except AttributeError:
-                raise SurgeryError(f"the model has no tensor {name!r}, which the space was traced with; trace it again") from None
+                raise SurgeryError(
+                    f"the model has no tensor {name!r}, which the space was traced with; trace it again"
+                ) from None
             if tuple(tensor.shape) != known.shape:
                 raise SurgeryError(
                     f"the model's {name} is {tuple(tensor.shape)}, but the space was traced with {known.shape}; "
@@ -190,7 +194,11 @@ class Live:
         for name in self._resizable:
             tensor = self._tensor(name)
             self._store.adopt(name, tensor)
-            if tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last):
+            if (
+                tensor.dim() == 4
+                and not tensor.is_contiguous()
+                and tensor.is_contiguous(memory_format=torch.channels_last)
+            ):
                 self._channels_last.add(name)
 
     def _formatted(self, name: str, values: Tensor) -> Tensor:

@@ -39,7 +39,11 @@ def slots_of(optimizer: optim.Optimizer) -> dict[int, tuple[int, int]]:
 
 
 def replace_parameter(
-    optimizer: optim.Optimizer, slot: tuple[int, int], old: nn.Parameter, new: nn.Parameter, exchange: Exchange
+    optimizer: optim.Optimizer,
+    slot: tuple[int, int],
+    old: nn.Parameter,
+    new: nn.Parameter,
+    exchange: Exchange,
 ) -> None:
     """Put ``new`` into the slot of ``old``; state tensors shaped like it are exchanged, the rest is kept."""
     group, index = slot

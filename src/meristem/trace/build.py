@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
-from meristem.space.axis import FREE_OF_UNITS, Axis, IntArray, Part
+from meristem.space.axis import FREE_OF_UNITS, Axis, BoolArray, IntArray, Part
 from meristem.space.space import Attribute, Group, Pinned, Role, Site, Slot, Space, Tensor, Term
+from meristem.trace.copying import named_tensors
 from meristem.trace.resolve import Resolution
-from meristem.trace.run import Record, named_tensors
+from meristem.trace.run import Record
 
 
 @dataclass
@@ -48,24 +50,26 @@ def draft(record: Record, resolution: Resolution, model: nn.Module) -> Draft:
     """Group the free units: those that own the same number of positions of the same dimensions belong together."""
     made = Draft(record, resolution, np.full(len(resolution.root), -1), np.full(len(resolution.root), -1))
     keyed = [(key, dim.ids) for key, dim in record.owned.items() if dim.ids is not None]
-    signature = _signatures(made, [ids for _, ids in keyed] + [d.ids for _, ds, _ in record.terms for d in ds if d.ids is not None])
-    members: dict[int, list[int]] = {}
+    signature = _signatures(
+        made,
+        [ids for _, ids in keyed] + [d.ids for _, ds, _ in record.terms for d in ds if d.ids is not None],
+    )
+    members: dict[int, list[IntArray]] = {}
     homes: dict[int, list[tuple[str, int]]] = {}
     for key, ids in keyed:
         for column in resolution.leaves(ids):
-            leaves = column[column > 0]
-            _, first = np.unique(leaves, return_index=True)
-            for leaf in leaves[np.sort(first)].tolist():
-                number = int(signature[leaf])
-                owners = members.setdefault(number, [])
-                if made.unit_of[leaf] < 0:
-                    made.unit_of[leaf] = len(owners)
-                    owners.append(leaf)
-                sites = homes.setdefault(number, [])
-                if not sites or sites[-1] != key:
-                    sites.append(key)
-    _drop_single_units(made, members)
-    _name_groups(made, members, homes, model)
+            leaves, first = np.unique(column[column > 0], return_index=True)
+            leaves = leaves[np.argsort(first)]
+            for number in np.unique(signature[leaves]).tolist():
+                homes.setdefault(number, []).append(key)
+            for number in np.unique(signature[leaves[made.unit_of[leaves] < 0]]).tolist():
+                fresh = leaves[(signature[leaves] == number) & (made.unit_of[leaves] < 0)]
+                known = members.setdefault(number, [])
+                made.unit_of[fresh] = np.arange(len(fresh)) + sum(len(found) for found in known)
+                known.append(fresh)
+    units = {number: np.concatenate(found) for number, found in members.items()}
+    _drop_single_units(made, units)
+    _name_groups(made, units, homes, model)
     return made
 
 
@@ -81,27 +85,26 @@ def _signatures(made: Draft, vectors: Sequence[IntArray]) -> IntArray:
     return total.astype(np.int64)
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """A well-spread 64-bit hash of every value."""
     mixed = (values + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
-def _drop_single_units(made: Draft, members: dict[int, list[int]]) -> None:
+def _drop_single_units(made: Draft, members: dict[int, IntArray]) -> None:
     made.resolution.reasons.append("it is a single unit, and a group is never empty")
     for number in [number for number, leaves in members.items() if len(leaves) < 2]:
-        for leaf in members.pop(number):
-            made.resolution.pinned[leaf] = len(made.resolution.reasons) - 1
-            made.unit_of[leaf] = -1
+        lone = members.pop(number)
+        made.resolution.pinned[lone] = len(made.resolution.reasons) - 1
+        made.unit_of[lone] = -1
 
 
 def _name_groups(
-    made: Draft, members: dict[int, list[int]], homes: dict[int, list[tuple[str, int]]], model: nn.Module
+    made: Draft, members: dict[int, IntArray], homes: dict[int, list[tuple[str, int]]], model: nn.Module
 ) -> None:
-    record, root = made.record, made.resolution.root
-    across = _marked(root, record.across)
-    heads = _marked(root, record.heads)
+    record = made.record
+    across, heads = _marked(made.resolution, record.across), _marked(made.resolution, record.heads)
     recurrent = {path for path, module in model.named_modules() if isinstance(module, (nn.RNNBase, nn.RNNCellBase))}
     taken: dict[str, int] = {}
     for number, leaves in members.items():
@@ -109,7 +112,10 @@ def _name_groups(
         makers = [key for key in sites if Role.OUT in record.roles.get(key, ())] or sites
         owner = makers[0][0].rpartition(".")[0] or makers[0][0]
         kind = "width"
-        if any(key[0].rpartition(".")[0] in recurrent and key[0].rpartition(".")[2].startswith("weight_hh") for key in sites):
+        if any(
+            key[0].rpartition(".")[0] in recurrent and key[0].rpartition(".")[2].startswith("weight_hh")
+            for key in sites
+        ):
             kind = "recurrent"
         elif heads[leaves].any():
             kind = "head"
@@ -121,10 +127,12 @@ def _name_groups(
         made.groups.append(Group(name, len(leaves), kind, bool(across[leaves].any())))
 
 
-def _marked(root: IntArray, marks: Iterable[IntArray]) -> np.ndarray:  # type: ignore[type-arg]
-    flags = np.zeros(len(root), dtype=np.bool_)
+def _marked(resolution: Resolution, marks: Iterable[IntArray]) -> BoolArray:
+    """Which leaves own any of the marked labels."""
+    flags = np.zeros(len(resolution.root), dtype=np.bool_)
     for ids in marks:
-        flags[root[ids]] = True
+        for column in resolution.leaves(ids):
+            flags[column] = True
     return flags
 
 
@@ -159,9 +167,11 @@ def remembered_sizes(
     made: Draft, layer_sizes: dict[tuple[str, str, int | None], list[tuple[int, IntArray | None]]]
 ) -> tuple[dict[tuple[str, str, int | None], Axis], list[str]]:
     """The axis every remembered size follows; one that would have to follow two different things follows none."""
-    known = {key: [(len(ids), ids) for ids in found] for key, found in made.record.sizes.items()}
+    sizes = {**layer_sizes}
+    for key, vectors in made.record.sizes.items():
+        sizes.setdefault(key, [(len(ids), ids) for ids in vectors])
     axes, notes = {}, []
-    for key, found in {**known, **layer_sizes}.items():
+    for key, found in sizes.items():
         candidates = [made.axis(size, ids) for size, ids in found]
         if all(_same(candidates[0], other) for other in candidates[1:]):
             axes[key] = candidates[0]
@@ -178,7 +188,10 @@ def _same(one: Axis, two: Axis) -> bool:
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     aliases: dict[int, list[str]] = {}
-    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+    for name, tensor in [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]:
         aliases.setdefault(id(tensor), []).append(name)
     parameters = {id(parameter) for parameter in model.parameters()}
     return {

@@ -13,14 +13,15 @@ from torch.utils._pytree import tree_flatten
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.rules import write_size
 from meristem.trace.build import Draft
+from meristem.trace.copying import copy_with
 from meristem.trace.labels import ANY, Dim, Labels
-from meristem.trace.run import OpFailed, Record, Run, copy_with
+from meristem.trace.run import OpError, Record, Run
 
 Sizes = Mapping[tuple[str, str, int | None], Axis]
 Scalars = list[tuple[str, tuple[Any, ...]]]
 
 
-class Mismatch(ValueError):
+class MismatchError(ValueError):
     """Two different units would have to be the same."""
 
 
@@ -35,51 +36,59 @@ class Checker(Labels):
     def __init__(self, alone: BoolArray, lenient: bool) -> None:
         super().__init__()
         self._alone, self._lenient = alone, lenient
-        self._sets: list[frozenset[int]] = [frozenset()]
-        self._number: dict[frozenset[int], int] = {frozenset(): 0}
+        self._sets: list[frozenset[int]] = []  # a label below len(alone) is a leaf, one above is a set of leaves
+        self._number: dict[frozenset[int], int] = {}
 
     def known(self, leaves: Sequence[IntArray], live: BoolArray) -> IntArray | None:
         """The labels of the live positions of a dimension, from the leaves (one array per factor) that own it."""
-        columns = [np.where(self._alone[column], 0, column) for column in leaves]
-        if not any((column > 0).any() for column in columns):
-            return None
-        rows, inverse = np.unique(np.stack(columns)[:, live], axis=1, return_inverse=True)
+        columns = [np.where(self._alone[column[live]], 0, column[live]) for column in leaves]
+        columns = [column for column in columns if (column > 0).any()]
+        if len(columns) <= 1:
+            return columns[0] if columns else None
+        rows, inverse = np.unique(np.stack(columns), axis=1, return_inverse=True)
         numbers = np.array([self.number(frozenset(row[row > 0].tolist())) for row in rows.T], dtype=np.int64)
         return numbers[inverse.reshape(-1)]
 
     def number(self, units: frozenset[int]) -> int:
+        if len(units) < 2:
+            return next(iter(units), 0)
         if units not in self._number:
-            self._number[units] = len(self._sets)
+            self._number[units] = len(self._alone) + len(self._sets)
             self._sets.append(units)
         return self._number[units]
+
+    def set_of(self, label: int) -> frozenset[int]:
+        if label >= len(self._alone):
+            return self._sets[label - len(self._alone)]
+        return frozenset([label]) if label > 0 else frozenset()
 
     def units(self, ids: IntArray) -> IntArray:
         """The leaves that own any of these labels."""
         owners: set[int] = set()
-        for number in np.unique(ids[ids > 0]).tolist():
-            owners |= self._sets[number]
+        for label in np.unique(ids[ids > 0]).tolist():
+            owners |= self.set_of(label)
         return np.array(sorted(owners), dtype=np.int64)
 
     def fresh(self, size: int) -> IntArray:
-        raise Mismatch("a tensor of the model is used that was not used before")
+        raise MismatchError("a tensor of the model is used that was not used before")
 
     def pin_ids(self, ids: IntArray, reason: str) -> None:
         if len(ids) and not self._lenient:
-            raise Mismatch(reason)
+            raise MismatchError(reason)
 
     def _meet(self, mine: IntArray, other: IntArray, reason: str) -> None:
         if not self._lenient and ((mine != other) & (mine != ANY) & (other != ANY)).any():
-            raise Mismatch("positions of different units meet")
+            raise MismatchError("positions of different units meet")
 
     def cells(self, rows: IntArray, columns: IntArray) -> IntArray:
         pairs, inverse = np.unique(np.stack([rows, columns]), axis=1, return_inverse=True)
-        made = [self.number(self._sets[row] | self._sets[column]) for row, column in pairs.T.tolist()]
+        made = [self.number(self.set_of(row) | self.set_of(column)) for row, column in pairs.T.tolist()]
         return np.array(made, dtype=np.int64)[inverse.reshape(-1)]
 
     def split(self, dim: Dim, sizes: Sequence[int]) -> list[Dim]:
         if dim.ids is None or len(sizes) == 1:
             return super().split(dim, sizes)
-        if all(len(self._sets[number]) < 2 for number in np.unique(dim.ids[dim.ids > 0]).tolist()):
+        if (dim.ids < len(self._alone)).all():
             return super().split(dim, sizes)
         first, rest = sizes[0], int(np.prod(sizes[1:]))
         rows, columns = self.factor(dim.ids.reshape(first, rest))
@@ -91,8 +100,8 @@ class Checker(Labels):
 
     def factor(self, grid: IntArray) -> tuple[IntArray, IntArray]:
         if (grid < 0).any() and not self._lenient:
-            raise Mismatch("a reshaped dimension is partly constant")
-        sets = [[self._sets[number] for number in row] for row in grid.tolist()]
+            raise MismatchError("a reshaped dimension is partly constant")
+        sets = [[self.set_of(label) for label in row] for row in grid.tolist()]
         row_sets = [frozenset.intersection(*row) for row in sets]
         column_sets = [frozenset.intersection(*column) for column in zip(*sets, strict=True)]
         if grid.shape == (1, 1):  # which factor a lone unit belongs to cannot be told
@@ -105,14 +114,14 @@ class Checker(Labels):
         for row, row_set in zip(sets, row_sets, strict=True):
             for cell, column_set in zip(row, column_sets, strict=True):
                 if cell != row_set | column_set and not self._lenient:
-                    raise Mismatch("what is left of a reshaped dimension is not a rectangle of its units")
+                    raise MismatchError("what is left of a reshaped dimension is not a rectangle of its units")
         return (
             np.array([self.number(units) for units in row_sets], dtype=np.int64),
             np.array([self.number(units) for units in column_sets], dtype=np.int64),
         )
 
 
-class Reduced(Run):
+class Reduced(Run):  # type: ignore[no-untyped-call]
     """A labelled run of a reduced model, compared with the full run."""
 
     def __init__(self, *args: Any, scalars: Scalars, **kwargs: Any) -> None:
@@ -142,7 +151,7 @@ class Prover:
         self.model, self.inputs, self.named, self.like = model, inputs, named, like
         self.scalars, self.meta = scalars, meta
 
-    def failure(self, made: Draft, sizes: Sizes, masks: Mapping[str, BoolArray]) -> OpFailed | None:
+    def failure(self, made: Draft, sizes: Sizes, masks: Mapping[str, BoolArray]) -> OpError | None:
         """What goes wrong when only the units in ``masks`` are live, or None."""
         axes = {key: made.axis(dim.size, dim.ids) for key, dim in made.record.owned.items() if dim.ids is not None}
         live = {key: axis.live(masks) for key, axis in axes.items()}
@@ -176,27 +185,25 @@ class Prover:
         reduced: nn.Module,
         live: Mapping[tuple[str, int], BoolArray],
         training: bool,
-    ) -> OpFailed | None:
+    ) -> OpError | None:
         record = Record(checker)
         for key, dim in made.record.owned.items():
             kept = live.get(key, np.ones(dim.size, dtype=np.bool_))
             ids = checker.known([] if dim.ids is None else made.resolution.leaves(dim.ids), kept)
             size = int(kept.sum())
             record.owned[key] = Dim(size, ids, constant=size == 1, origin=key)
-        run = Reduced(
-            reduced, record, self.like, meta=self.meta, counting=False, scalars=self.scalars[training]
-        )
+        run = Reduced(reduced, record, self.like, meta=self.meta, counting=False, scalars=self.scalars[training])
         for tensor in _tensors_of(self.inputs, self.named):
             run.give(tensor)
         try:
             run.execute(self.inputs, self.named)
-        except OpFailed as failed:
+        except OpError as failed:
             failed.dims = [_as_leaves(checker, dim) for dim in failed.dims]
             return failed
         except Exception as error:  # the user's own code refused the reduced size, in its own way
             message = f"{type(error).__name__}: {error}"
             dims = [_as_leaves(checker, dim) for dim in run.inputs_here()]
-            return OpFailed(message, run.path or "the model", dims)
+            return OpError(message, run.path or "the model", dims)
         return None
 
 

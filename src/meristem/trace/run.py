@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,13 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from meristem.space.axis import IntArray
 from meristem.space.rules import counts_heads, sizes_a_head, sizes_a_width
 from meristem.space.space import Role
-from meristem.trace import ops
+from meristem.trace.copying import named_tensors, tensor_at, tensors_in
 from meristem.trace.labels import Dim, Labels
+from meristem.trace.ops.context import Dims, OpRuleFunction
+from meristem.trace.ops.elementwise import made_of_constants, pointwise, unknown
+from meristem.trace.ops.table import TABLE
 
 TensorDim = tuple[str, int]
 
@@ -51,7 +52,7 @@ class Record:
     unknown: dict[str, str] = field(default_factory=dict)
 
 
-class OpFailed(Exception):
+class OpError(Exception):
     """An operation raised, or its labels did not fit; ``dims`` are those of its inputs."""
 
     def __init__(self, message: str, where: str, dims: Sequence[Dim]) -> None:
@@ -68,8 +69,8 @@ class Step:
         self.func, self.arguments, self.kwargs, self.outs, self.where = func, arguments, kwargs, outs, where
 
 
-class Run(TorchDispatchMode):
-    """One labelled run. It is the context (see ``ops.Context``) that rules work with."""
+class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """One labelled run. It is the context (see ``ops/context.py``) that rules work with."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Run(TorchDispatchMode):
         counting: bool,
         listener: Callable[[Step], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.model, self.record, self.like, self.meta, self.counting = model, record, like, meta, counting
         self.labels = record.labels
         self.listener = listener
@@ -92,7 +93,7 @@ class Run(TorchDispatchMode):
         self._inputs: dict[str, list[Dim]] = {}
         self._names: dict[int, str] = {}
         self._storages: dict[int, str] = {}
-        self._known: dict[int, tuple[Tensor, ops.Dims]] = {}
+        self._known: dict[int, tuple[Tensor, Dims]] = {}
         self._foreign: dict[int, tuple[Tensor, Tensor]] = {}
         for name, tensor in named_tensors(model):
             self._names.setdefault(id(tensor), name)
@@ -146,10 +147,10 @@ class Run(TorchDispatchMode):
         name = func.overloadpacket.__name__
         self.where = f"{name} in {self.path or 'the model itself'}"
         try:
-            outs = func(*args, **kwargs)
+            outs = _batch_norm_shapes(arguments) if self.meta and name in _SLOW_ON_META else func(*args, **kwargs)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._failed(str(error), arguments) from error
-        tensors = [out for out in tree_flatten(outs)[0] if isinstance(out, Tensor)]
+        tensors = [outs] if isinstance(outs, Tensor) else [out for out in _flat(outs) if isinstance(out, Tensor)]
         self._apply(func, name, arguments, tensors)
         if self.listener is not None:
             self.listener(Step(func, args, kwargs, outs, self.where))
@@ -166,20 +167,20 @@ class Run(TorchDispatchMode):
             if id(out) not in self._names:
                 self._known[id(out)] = (out, dims)
 
-    def _rule(self, func: Any, name: str, arguments: dict[str, Any]) -> ops.OpRuleFunction:
+    def _rule(self, func: Any, name: str, arguments: dict[str, Any]) -> OpRuleFunction:
         library = func.namespace
         name = self.like.get(f"{library}::{name}", name if library in ("aten", "prims") else "")
-        if name in ops.TABLE:
-            return ops.TABLE[name]
+        if name in TABLE:
+            return TABLE[name]
         if torch.Tag.pointwise in func.tags or (name and name in self.like.values()):
             self._note_scalars(name, arguments)
-            return ops.pointwise
-        if name.rstrip("_") in ops.TABLE:
-            return ops.TABLE[name.rstrip("_")]
-        if not any(isinstance(value, Tensor) for value in tree_flatten(arguments)[0]):
-            return ops.made_of_constants
+            return pointwise
+        if name.rstrip("_") in TABLE:
+            return TABLE[name.rstrip("_")]
+        if not any(isinstance(value, Tensor) for value in _flat(list(arguments.values()))):
+            return made_of_constants
         self.record.unknown.setdefault(f"{library}::{func.overloadpacket.__name__}", self.path)
-        return ops.unknown
+        return unknown
 
     def _note_scalars(self, name: str, arguments: dict[str, Any]) -> None:
         numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
@@ -189,31 +190,35 @@ class Run(TorchDispatchMode):
     def scalar_seen(self, arguments: dict[str, Any]) -> None:
         """Hook for the proof: called when an operation's plain numbers have been noted."""
 
-    def _failed(self, message: str, arguments: dict[str, Any]) -> OpFailed:
-        tensors = [value for value in tree_flatten(arguments)[0] if isinstance(value, Tensor)]
-        return OpFailed(message, self.where, [dim for tensor in tensors for dim in self.dims(tensor)])
+    def _failed(self, message: str, arguments: dict[str, Any]) -> OpError:
+        tensors = [value for value in _flat(list(arguments.values())) if isinstance(value, Tensor)]
+        return OpError(message, self.where, [dim for tensor in tensors for dim in self.dims(tensor)])
 
     def _to_meta(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Constants that the model makes on another device join the run on the meta device."""
-        if "device" in kwargs or any(argument.name == "device" for argument in func._schema.arguments):
-            if "device" in kwargs or not _has_tensor(args):
-                kwargs["device"] = torch.device("meta")
-        return tree_map(self._one_to_meta, args), tree_map(self._one_to_meta, kwargs)
+        if "device" in kwargs or (
+            not any(isinstance(value, (Tensor, list)) for value in args)
+            and any(argument.name == "device" for argument in func._schema.arguments)
+        ):
+            kwargs["device"] = torch.device("meta")
+        return [self._one_to_meta(value) for value in args], {key: self._one_to_meta(kwargs[key]) for key in kwargs}
 
     def _one_to_meta(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._one_to_meta(item) for item in value]
         if not isinstance(value, Tensor) or value.is_meta:
             return value
         if id(value) not in self._foreign:
             self._foreign[id(value)] = (value, torch.empty_like(value, device="meta"))
         return self._foreign[id(value)][1]
 
-    # --- ops.Context ---
+    # --- ops/context.py ---
 
     @property
     def path(self) -> str:
         return self._stack[-1]
 
-    def dims(self, tensor: Tensor) -> ops.Dims:
+    def dims(self, tensor: Tensor) -> Dims:
         known = self._known.get(id(tensor))
         if known is not None and len(known[1]) == tensor.dim():
             return known[1]
@@ -311,8 +316,22 @@ def _unique(ids: IntArray) -> IntArray:
     return ids[np.sort(first)]
 
 
-def _has_tensor(args: Any) -> bool:
-    return any(isinstance(value, Tensor) for value in tree_flatten(args)[0])
+def _flat(value: Any) -> list[Any]:
+    return [leaf for item in value for leaf in _flat(item)] if isinstance(value, (list, tuple)) else [value]
+
+
+# Torch works the shapes of these out in Python, which takes most of the time of a trace; they are known anyway.
+_SLOW_ON_META = ("native_batch_norm", "_native_batch_norm_legit_no_training")
+
+
+def _batch_norm_shapes(arguments: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    given = arguments["input"]
+    channels = given.shape[1]
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        if arguments.get(name) is not None and len(arguments[name]) != channels:
+            raise RuntimeError(f"batch norm: {name} has {len(arguments[name])} channels, the input {channels}")
+    saved = channels if arguments.get("training") else 0
+    return torch.empty_like(given), given.new_empty(saved), given.new_empty(saved)
 
 
 def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,50 +351,3 @@ def _fast_attention_off() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-# --- models ---------------------------------------------------------------------------------------------------------
-
-
-def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and buffers by name, shared ones once."""
-    seen: set[int] = set()
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            yield name, tensor
-
-
-def tensor_at(model: nn.Module, name: str) -> Tensor:
-    path, _, leaf = name.rpartition(".")
-    found = getattr(model.get_submodule(path), leaf)
-    assert isinstance(found, Tensor)
-    return found
-
-
-def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:
-    """A copy of ``model`` whose tensors are ``make(name, tensor)``; the model itself is not touched."""
-    memo: dict[int, Any] = {}
-    for name, tensor in named_tensors(model):
-        made = make(name, tensor)
-        memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, Tensor) and id(value) not in memo:
-                memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
-    copied = copy.deepcopy(model, memo)
-    for module in copied.modules():
-        module._forward_hooks.clear()
-        module._forward_pre_hooks.clear()
-    return copied
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """All tensors in a model's inputs or outputs, also inside containers that pytree does not know."""
-    found = []
-    for leaf in tree_flatten(value)[0]:
-        if isinstance(leaf, Tensor):
-            found.append(leaf)
-        elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
-            found.extend(item for item in tree_flatten(vars(leaf))[0] if isinstance(item, Tensor))
-    return found

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from meristem.cost.count import cost_at
 from meristem.errors import TraceError
 from meristem.space.axis import BoolArray, IntArray
 from meristem.space.rules import BUILT_IN, HEADS_TIED_TO_INPUT, LayerRule, OpRule, Rule
 from meristem.space.space import Role, Space
 from meristem.trace.build import Draft, build, draft, remembered_sizes
+from meristem.trace.copying import copy_with, named_tensors, tensors_in
 from meristem.trace.labels import Labels, dim_of
 from meristem.trace.prove import Prover, Scalars, Sizes
 from meristem.trace.resolve import resolve
-from meristem.trace.run import Grid, OpFailed, Record, Run, copy_with, named_tensors, tensors_in
+from meristem.trace.run import Grid, OpError, Record, Run
 
 _ROUNDS = 400  # a proof that needs more corrections than this is given up: everything is pinned
 
@@ -53,7 +57,9 @@ def _inputs(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     else:
         positional, named = (example if isinstance(example, tuple) else (example,)), {}
     if not tensors_in((positional, named)):
-        raise TraceError("example_inputs holds no tensor; pass what you would call the model with, e.g. torch.randn(1, 3, 32, 32)")
+        raise TraceError(
+            "example_inputs holds no tensor; pass what you would call the model with, e.g. torch.randn(1, 3, 32, 32)"
+        )
     return positional, named
 
 
@@ -79,7 +85,7 @@ class _Tracer:
         self._check_patterns()
         try:
             self._run_full(meta=True)
-        except (OpFailed, NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+        except (OpError, NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError) as error:
             self.notes.append(f"traced with real numbers, because it does not run on the meta device ({_line(error)})")
             self._run_full(meta=False)
         if self.strict and self.record.unknown:
@@ -92,7 +98,8 @@ class _Tracer:
         self._apply_patterns()
         self._tie([grid for grid in self.record.grids if issubclass(grid.layer, HEADS_TIED_TO_INPUT)])
         made, sizes = self._proven()
-        return build(made, self.original, dict(sizes), self.notes)
+        space = build(made, self.original, dict(sizes), self.notes)
+        return replace(space, costs=(cost_at(space, space.smallest), cost_at(space, space.full)))
 
     # --- the full run ---
 
@@ -114,19 +121,15 @@ class _Tracer:
                 scalars[training] = run.scalars
             except Exception as error:
                 problem = error
+                if not training and meta:
+                    raise
                 if not training:
-                    raise self._cannot_run(error) from error if not meta else error
+                    raise TraceError(
+                        f"the model does not run on the example inputs ({_line(error)}); call it with them yourself"
+                    ) from error
         if True not in scalars:
             self.notes.append(f"read in evaluation mode only, because training mode does not run ({_line(problem)})")
         self.prover = Prover(self._copy(meta), inputs, named, self.like, scalars, meta)
-
-    def _cannot_run(self, error: Exception) -> Exception:
-        if self.meta:
-            return error
-        return TraceError(
-            f"the model does not run on the example inputs: {type(error).__name__}: {_line(error)}; "
-            f"call it with them yourself first"
-        )
 
     def _copy(self, meta: bool) -> nn.Module:
         try:
@@ -142,7 +145,7 @@ class _Tracer:
     def _apply_ties(self) -> None:
         canonical = self._canonical()
         for (path, name, _), found in self.record.sizes.items():
-            for one, two in zip(found, found[1:], strict=False):
+            for one, two in pairwise(found):
                 if len(one) == len(two):
                     self.record.labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")
         for path, module in self.original.named_modules():
@@ -152,8 +155,8 @@ class _Tracer:
                 for tie in rule.ties(module):
                     dims = [self.record.owned.get((canonical.get(_join(path, name), ""), dim)) for name, dim in tie]
                     known = [dim for dim in dims if dim is not None]
-                    for one, two in zip(known, known[1:], strict=False):
-                        self.record.labels.unite(one, two, f"{type(module).__name__} {path} has one size for both")
+                    for before, after in pairwise(known):
+                        self.record.labels.unite(before, after, f"{type(module).__name__} {path} has one size for both")
 
     def _canonical(self) -> dict[str, str]:
         first = {id(tensor): name for name, tensor in reversed(list(named_tensors(self.original)))}
@@ -164,7 +167,8 @@ class _Tracer:
         return {name: first[id(tensor)] for name, tensor in every}
 
     def _layer_sizes(self) -> dict[tuple[str, str, int | None], list[tuple[int, IntArray | None]]]:
-        canonical, found = self._canonical(), {}
+        canonical = self._canonical()
+        found: dict[tuple[str, str, int | None], list[tuple[int, IntArray | None]]] = {}
         for path, module in self.original.named_modules():
             for rule in self.layer_rules:
                 if not isinstance(module, rule.layer):
@@ -196,7 +200,10 @@ class _Tracer:
         """Tie rows x columns of a layer's own reshape to the width it reads; whether anything could be tied."""
         labels, tied = self.record.labels, False
         for grid in grids:
-            whole = next((dim for dim in grid.inputs if dim.labelled and dim.size == len(grid.rows) * len(grid.columns)), None)
+            whole = next(
+                (dim for dim in grid.inputs if dim.labelled and dim.size == len(grid.rows) * len(grid.columns)),
+                None,
+            )
             if whole is None or grid.layer in self.given_up:
                 continue
             at = len(labels.edges), len(labels.factorings)
@@ -228,7 +235,7 @@ class _Tracer:
         made = draft(self.record, resolve(self.record.labels), self.original)
         return made, {}
 
-    def _first_failure(self, made: Draft, sizes: Sizes) -> OpFailed | None:
+    def _first_failure(self, made: Draft, sizes: Sizes) -> OpError | None:
         if not made.groups:
             return None
         for masks in _plans(made):
@@ -237,11 +244,13 @@ class _Tracer:
                 return failed
         return None
 
-    def _correct(self, made: Draft, sizes: Sizes, failed: OpFailed) -> None:
+    def _correct(self, made: Draft, sizes: Sizes, failed: OpError) -> None:
         """Pin what the failure is due to, or tie heads to the width they are read from when that may be the cause."""
         suspects = {name for dim in failed.dims if dim.ids is not None for name in made.groups_in(dim.ids)}
         every = [group.name for group in made.groups]
-        blamed = self._guilty(made, sizes, sorted(suspects)) or self._guilty(made, sizes, every) or suspects or set(every)
+        blamed = (
+            self._guilty(made, sizes, sorted(suspects)) or self._guilty(made, sizes, every) or suspects or set(every)
+        )
         layers = {grid.layer for grid in self.record.grids if made.groups_in(grid.rows) & blamed}
         fresh = [grid for grid in self.record.grids if grid.layer in layers - set(self.tied) - self.given_up]
         if fresh and self._tie(fresh):
@@ -297,6 +306,3 @@ def _join(path: str, name: str) -> str:
 def _line(error: BaseException | None) -> str:
     text = str(error).strip().splitlines()
     return text[0][:160] if text else type(error).__name__
-
-
-

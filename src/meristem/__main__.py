@@ -1,0 +1,5 @@
+"""``python -m meristem``."""
+
+from meristem.cli import main
+
+raise SystemExit(main())

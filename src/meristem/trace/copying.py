@@ -1,0 +1,54 @@
+"""Copies of models that share nothing with them, and the tensors inside models and their inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+
+def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers by name, shared ones once."""
+    seen: set[int] = set()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
+def tensor_at(model: nn.Module, name: str) -> Tensor:
+    path, _, leaf = name.rpartition(".")
+    found = getattr(model.get_submodule(path), leaf)
+    assert isinstance(found, Tensor)
+    return found
+
+
+def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:
+    """A copy of ``model`` whose tensors are ``make(name, tensor)``; the model itself is not touched."""
+    memo: dict[int, Any] = {}
+    for name, tensor in named_tensors(model):
+        made = make(name, tensor)
+        memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and id(value) not in memo:
+                memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
+    copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    return copied
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """All tensors in a model's inputs or outputs, also inside containers that pytree does not know."""
+    found = []
+    for leaf in tree_flatten(value)[0]:
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
+            found.extend(item for item in tree_flatten(vars(leaf))[0] if isinstance(item, Tensor))
+    return found

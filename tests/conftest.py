@@ -1,0 +1,35 @@
+"""One thread, few and repeatable hypothesis examples, and one trace per zoo net for the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import hypothesis
+import pytest
+import torch
+
+import meristem
+from zoo import ZOO
+
+torch.set_num_threads(1)
+
+hypothesis.settings.register_profile(
+    "zoo", deadline=None, derandomize=True, database=None, max_examples=3, print_blob=False
+)
+hypothesis.settings.load_profile("zoo")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes more than a few seconds; leave out with -m 'not slow'")
+
+
+@pytest.fixture(scope="session")
+def space_of() -> Callable[[str], meristem.Space]:
+    """Zoo name -> its space, traced once. A space does not know the model's dtype or weights, so it can be shared."""
+
+    @cache
+    def traced(name: str) -> meristem.Space:
+        return meristem.trace(*ZOO[name].build())
+
+    return traced
