@@ -25,10 +25,17 @@ class Draft:
     group_of: IntArray
     unit_of: IntArray
     groups: list[Group] = field(default_factory=list)
+    _axes: dict[int, tuple[IntArray, Axis]] = field(default_factory=dict)
 
     def axis(self, size: int, ids: IntArray | None) -> Axis:
+        """The axis of a dimension with these labels; ask only when all groups are known."""
         if ids is None:
             return Axis(size)
+        if id(ids) not in self._axes:
+            self._axes[id(ids)] = (ids, self._axis(size, ids))
+        return self._axes[id(ids)][1]
+
+    def _axis(self, size: int, ids: IntArray) -> Axis:
         parts = []
         for column in self.resolution.leaves(ids):
             owners = np.where(column > 0, self.group_of[column], -1)
@@ -93,11 +100,10 @@ def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _drop_single_units(made: Draft, members: dict[int, IntArray]) -> None:
-    made.resolution.reasons.append("it is a single unit, and a group is never empty")
-    for number in [number for number, leaves in members.items() if len(leaves) < 2]:
-        lone = members.pop(number)
-        made.resolution.pinned[lone] = len(made.resolution.reasons) - 1
-        made.unit_of[lone] = -1
+    lone = [members.pop(number) for number in list(members) if len(members[number]) < 2]
+    if lone:
+        made.resolution.pin(np.concatenate(lone), "it is a single unit, and a group is never empty")
+        made.unit_of[np.concatenate(lone)] = -1
 
 
 def _name_groups(

@@ -36,7 +36,8 @@ class Checker(Labels):
     def __init__(self, alone: BoolArray, lenient: bool) -> None:
         super().__init__()
         self._alone, self._lenient = alone, lenient
-        self._sets: list[frozenset[int]] = []  # a label below len(alone) is a leaf, one above is a set of leaves
+        # A label below N = len(alone) is a leaf, one below N + N * N encodes a pair of leaves, one above names a set.
+        self._sets: list[frozenset[int]] = []
         self._number: dict[frozenset[int], int] = {}
 
     def known(self, leaves: Sequence[IntArray], live: BoolArray) -> IntArray | None:
@@ -45,21 +46,35 @@ class Checker(Labels):
         columns = [column for column in columns if (column > 0).any()]
         if len(columns) <= 1:
             return columns[0] if columns else None
+        if len(columns) == 2:
+            return self._pairs(*columns)
         rows, inverse = np.unique(np.stack(columns), axis=1, return_inverse=True)
         numbers = np.array([self.number(frozenset(row[row > 0].tolist())) for row in rows.T], dtype=np.int64)
         return numbers[inverse.reshape(-1)]
 
+    def _pairs(self, one: IntArray, two: IntArray) -> IntArray:
+        """Labels for pairs of leaves, either of which may be 0."""
+        low, high = np.minimum(one, two), np.maximum(one, two)
+        encoded: IntArray = np.where((low > 0) & (low < high), (low + 1) * len(self._alone) + high, high)
+        return encoded
+
     def number(self, units: frozenset[int]) -> int:
         if len(units) < 2:
             return next(iter(units), 0)
+        size = len(self._alone)
+        if len(units) == 2:
+            return (min(units) + 1) * size + max(units)
         if units not in self._number:
-            self._number[units] = len(self._alone) + len(self._sets)
+            self._number[units] = size + size * size + len(self._sets)
             self._sets.append(units)
         return self._number[units]
 
     def set_of(self, label: int) -> frozenset[int]:
-        if label >= len(self._alone):
-            return self._sets[label - len(self._alone)]
+        size = len(self._alone)
+        if label >= size + size * size:
+            return self._sets[label - size - size * size]
+        if label >= size:
+            return frozenset([label // size - 1, label % size])
         return frozenset([label]) if label > 0 else frozenset()
 
     def units(self, ids: IntArray) -> IntArray:
@@ -81,6 +96,8 @@ class Checker(Labels):
             raise MismatchError("positions of different units meet")
 
     def cells(self, rows: IntArray, columns: IntArray) -> IntArray:
+        if (rows < len(self._alone)).all() and (columns < len(self._alone)).all():
+            return self._pairs(rows, columns)
         pairs, inverse = np.unique(np.stack([rows, columns]), axis=1, return_inverse=True)
         made = [self.number(self.set_of(row) | self.set_of(column)) for row, column in pairs.T.tolist()]
         return np.array(made, dtype=np.int64)[inverse.reshape(-1)]
@@ -151,8 +168,10 @@ class Prover:
         self.model, self.inputs, self.named, self.like = model, inputs, named, like
         self.scalars, self.meta = scalars, meta
 
-    def failure(self, made: Draft, sizes: Sizes, masks: Mapping[str, BoolArray]) -> OpError | None:
-        """What goes wrong when only the units in ``masks`` are live, or None."""
+    def failure(
+        self, made: Draft, sizes: Sizes, masks: Mapping[str, BoolArray], modes: Sequence[bool] | None = None
+    ) -> OpError | None:
+        """What goes wrong when only the units in ``masks`` are live, or None; ``modes`` are the training flags."""
         axes = {key: made.axis(dim.size, dim.ids) for key, dim in made.record.owned.items() if dim.ids is not None}
         live = {key: axis.live(masks) for key, axis in axes.items()}
         reduced = copy_with(self.model, lambda name, tensor: self._shrunk(name, tensor, live), self.meta)
@@ -161,10 +180,11 @@ class Prover:
         numbers = [number for number, group in enumerate(made.groups) if group.name in single]
         lenient = all(mask.sum() == 1 or mask.all() for mask in masks.values())
         alone = np.isin(made.group_of, numbers) & (not lenient)
-        for training in self.scalars:
+        for training in self.scalars if modes is None else modes:
             checker = Checker(alone, lenient)
             failed = self._run(made, checker, reduced.train(training), live, training)
             if failed is not None:
+                failed.training = training
                 return failed
         return None
 

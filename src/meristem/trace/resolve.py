@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,9 +19,21 @@ class Resolution:
     column: IntArray
     pinned: IntArray  # per class: index into reasons, or 0 when free
     reasons: list[str]
+    _known: dict[int, tuple[IntArray, list[IntArray]]] = field(default_factory=dict)
 
     def leaves(self, ids: IntArray) -> list[IntArray]:
         """For every position the free leaf classes that own it, one array per factor; 0 where there is none."""
+        if id(ids) not in self._known:
+            self._known[id(ids)] = (ids, self._leaves(ids))
+        return self._known[id(ids)][1]
+
+    def pin(self, classes: IntArray, reason: str) -> None:
+        """Pin classes that were free so far."""
+        self.reasons.append(reason)
+        self.pinned[classes] = len(self.reasons) - 1
+        self._known.clear()
+
+    def _leaves(self, ids: IntArray) -> list[IntArray]:
         columns = [self.root[np.maximum(ids, 0)]]
         for _ in range(8):
             if not any((self.row[column] > 0).any() for column in columns):

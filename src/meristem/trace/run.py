@@ -58,6 +58,8 @@ class OpError(Exception):
     def __init__(self, message: str, where: str, dims: Sequence[Dim]) -> None:
         super().__init__(message)
         self.where, self.dims = where, list(dims)
+        self.training = False
+        self.plan = 0
 
 
 class Step:
@@ -170,13 +172,12 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _rule(self, func: Any, name: str, arguments: dict[str, Any]) -> OpRuleFunction:
         library = func.namespace
         name = self.like.get(f"{library}::{name}", name if library in ("aten", "prims") else "")
-        if name in TABLE:
-            return TABLE[name]
-        if torch.Tag.pointwise in func.tags or (name and name in self.like.values()):
+        plain = name[:-1] if name.endswith("_") and not name.endswith("__") else name  # relu_ is like relu
+        if name in TABLE or plain in TABLE:
+            return TABLE.get(name) or TABLE[plain]
+        if _is_pointwise(func, plain) or (name and name in self.like.values()):
             self._note_scalars(name, arguments)
             return pointwise
-        if name.rstrip("_") in TABLE:
-            return TABLE[name.rstrip("_")]
         if not any(isinstance(value, Tensor) for value in _flat(list(arguments.values()))):
             return made_of_constants
         self.record.unknown.setdefault(f"{library}::{func.overloadpacket.__name__}", self.path)
@@ -292,7 +293,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.record.sizes.setdefault((self.path, name, index), []).append(dim.ids)
 
     def viewed(self, dims: Sequence[Dim]) -> None:
-        """Sizes that the running module remembers by a well-known name follow the dimensions it has just made."""
+        """Sizes that the running module remembers by a well-known name follow the dimensions it has just asked for."""
         module = self._modules[self.path]
         found = [_unique(dim.ids) for dim in dims if dim.ids is not None]
         if len(found) > 1:
@@ -314,6 +315,13 @@ def _unique(ids: IntArray) -> IntArray:
     """The distinct labels of a dimension, in order of appearance."""
     _, first = np.unique(ids, return_index=True)
     return ids[np.sort(first)]
+
+
+def _is_pointwise(func: Any, name: str) -> bool:
+    """Torch tags element-wise operations, though not always their in-place forms."""
+    packet = getattr(torch.ops.aten, name, None) if name else None
+    forms = [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else [func]
+    return any(torch.Tag.pointwise in form.tags for form in [func, *forms])
 
 
 def _flat(value: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -238,9 +238,10 @@ class _Tracer:
     def _first_failure(self, made: Draft, sizes: Sizes) -> OpError | None:
         if not made.groups:
             return None
-        for masks in _plans(made):
+        for number, masks in enumerate(_plans(made)):
             failed = self.prover.failure(made, sizes, masks)
             if failed is not None:
+                failed.plan = number
                 return failed
         return None
 
@@ -248,9 +249,8 @@ class _Tracer:
         """Pin what the failure is due to, or tie heads to the width they are read from when that may be the cause."""
         suspects = {name for dim in failed.dims if dim.ids is not None for name in made.groups_in(dim.ids)}
         every = [group.name for group in made.groups]
-        blamed = (
-            self._guilty(made, sizes, sorted(suspects)) or self._guilty(made, sizes, every) or suspects or set(every)
-        )
+        fails = self._tester(made, sizes, failed)
+        blamed = _guilty(sorted(suspects), fails) or _guilty(every, fails) or suspects or set(every)
         layers = {grid.layer for grid in self.record.grids if made.groups_in(grid.rows) & blamed}
         fresh = [grid for grid in self.record.grids if grid.layer in layers - set(self.tied) - self.given_up]
         if fresh and self._tie(fresh):
@@ -260,18 +260,34 @@ class _Tracer:
         reason = f"{failed.where} does not work with another size of it ({_line(failed)})"
         numbers = [number for number, group in enumerate(made.groups) if group.name in blamed]
         self.record.labels.pin_ids(np.flatnonzero(np.isin(made.group_of, numbers)), reason)
+        self._pin_alike(made, blamed, reason)
 
-    def _guilty(self, made: Draft, sizes: Sizes, suspects: Sequence[str]) -> set[str]:
-        """Those of the suspects that fail when they alone are reduced, found by halving."""
-        if not suspects or not any(
-            self.prover.failure(made, sizes, _only(masks, suspects)) is not None for masks in _plans(made)
-        ):
-            return set()
-        if len(suspects) == 1:
-            return set(suspects)
-        half = len(suspects) // 2
-        found = self._guilty(made, sizes, suspects[:half]) | self._guilty(made, sizes, suspects[half:])
-        return found or set(suspects)
+    def _pin_alike(self, made: Draft, blamed: set[str], reason: str) -> None:
+        """A head size that cannot change in one layer cannot in others of its class: spare them the proof."""
+        alike = {grid.layer for grid in self.record.grids if blamed and blamed <= made.groups_in(grid.columns)}
+        for grid in self.record.grids:
+            if grid.layer in alike:
+                self.record.labels.pin_ids(grid.columns, reason)
+
+    def _tester(self, made: Draft, sizes: Sizes, failed: OpError) -> Callable[[Sequence[str]], bool]:
+        """Whether the same failing plan still fails when only the named groups are reduced."""
+        masks = _plans(made)[failed.plan]
+
+        def fails(names: Sequence[str]) -> bool:
+            only = {name: mask if name in names else np.ones_like(mask) for name, mask in masks.items()}
+            return self.prover.failure(made, sizes, only, [failed.training]) is not None
+
+        return fails
+
+
+def _guilty(suspects: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> set[str]:
+    """Those of the suspects that fail on their own, found by halving; all of them if they only fail together."""
+    if not suspects or not fails(suspects):
+        return set()
+    if len(suspects) == 1:
+        return set(suspects)
+    half = len(suspects) // 2
+    return _guilty(suspects[:half], fails) | _guilty(suspects[half:], fails) or set(suspects)
 
 
 def _plans(made: Draft) -> list[dict[str, BoolArray]]:
@@ -285,10 +301,6 @@ def _plans(made: Draft) -> list[dict[str, BoolArray]]:
         some[name][random.permutation(len(mask))[width:]] = False
         one[name][:-1] = False
     return [less, some, one]
-
-
-def _only(masks: dict[str, BoolArray], names: Sequence[str]) -> dict[str, BoolArray]:
-    return {name: mask if name in names else np.ones_like(mask) for name, mask in masks.items()}
 
 
 def _to_meta(value: Any) -> Any:

@@ -40,6 +40,8 @@ def reshape(ctx: Context, dims: Dims, shape: list[int]) -> Dims:
 
 def _block(ctx: Context, dims: Dims, sizes: list[int]) -> Dims:
     if [dim.size for dim in dims] == sizes:
+        for dim in dims:
+            ctx.viewed([dim])
         return dims
     if not any(dim.labelled for dim in dims):
         return [Dim(size, constant=bool(dims) and all(dim.constant for dim in dims)) for size in sizes]

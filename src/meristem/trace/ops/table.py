@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meristem.trace.ops.context import OpRuleFunction
 from meristem.trace.ops.contracting import attention, contraction, convolution
-from meristem.trace.ops.elementwise import copied_into, made_of_constants, nothing, pointwise, same
+from meristem.trace.ops.elementwise import copied_into, made_of_constants, nothing, pointwise, restrided, same
 from meristem.trace.ops.moving import (
     concatenate,
     expand,
@@ -58,6 +58,7 @@ def _table() -> dict[str, OpRuleFunction]:
             "empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full empty_strided "
             "new_empty_strided tril_indices triu_indices logspace hann_window range",
         ),
+        (restrided, "as_strided"),
         (copied_into, "copy_"),
         (view, "view reshape _unsafe_view flatten unflatten _reshape_alias ravel"),
         (permute, "permute"),

@@ -1,0 +1,70 @@
+"""The masked reference: that it agrees with masking by hand, and that it would notice a mistake."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import assert_all_near, assert_is_masked_reference, assert_untouched, build, go, half, run, state_of
+from meristem import Live
+from meristem.testing import masked_reference
+
+
+def test_all_alive_is_the_model_itself(space_of) -> None:
+    model, inputs = build("vit")
+    space = space_of("vit")
+    masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
+    assert_all_near(masked_reference(model, space, masks, inputs).outputs, run(model, inputs), 1e-12)
+
+
+def test_masking_by_hand(space_of) -> None:
+    """Without norms, a dead unit is one whose reading weights are zero."""
+    model, inputs = build("plain_no_norm")
+    space = space_of("plain_no_norm")
+    masks = {name: np.arange(group.units) % 2 == 0 for name, group in space.groups.items()}
+    reference = masked_reference(model, space, masks, inputs)
+    with torch.no_grad():
+        model.body[2].weight[:, 1::2] = 0
+        model.head.weight[:, 1::2] = 0
+        assert_all_near(reference.outputs, run(model, inputs), 1e-12)
+
+
+def test_scales_by_hand(space_of) -> None:
+    model, inputs = build("bare_parameters")
+    space = space_of("bare_parameters")
+    masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
+    gate = torch.linspace(0.1, 1, 6, dtype=torch.float64)
+    reference = masked_reference(model, space, masks, inputs, {("head.weight", 1): gate})
+    with torch.no_grad():
+        model.head.weight.mul_(gate)
+        assert_all_near(reference.outputs, run(model, inputs), 1e-12)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_model_is_left_alone(training: bool, space_of) -> None:
+    model, inputs = build("resnet")
+    space = space_of("resnet")
+    model.train(training)
+    before = state_of(model)
+    masks = {name: np.arange(group.units) < 2 for name, group in space.groups.items()}
+    reference = masked_reference(model, space, masks, inputs)
+    reference.backward([torch.ones_like(out) for out in reference.outputs])
+    assert_untouched(model, before)
+    assert model.training is training
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit", "lstm_lm", "group_norm"])
+def test_a_wrong_live_model_is_noticed(name: str, space_of) -> None:
+    """The comparison is worth something only if a small mistake fails it."""
+    model, inputs = build(name)
+    full = copy.deepcopy(model)
+    live = Live(model, space_of(name))
+    go(live, half(live.space))
+    with torch.no_grad():
+        next(p for p in model.parameters() if p.dim() > 1).flatten()[0].add_(1e-3)
+    with pytest.raises(AssertionError, match="off by"):
+        assert_is_masked_reference(live, full, inputs)
