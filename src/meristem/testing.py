@@ -131,7 +131,9 @@ class _Replay:
         name = step.func.overloadpacket.__name__
         if name == "add_" and not step.arguments[0].is_floating_point():
             return  # a counter of the model's own
-        if name in _ACROSS:
+        if name.startswith("_scaled_dot_product"):  # the fused kernels do not give gradients to every argument
+            outs = (_attention(step.func, args, kwargs), *step.outs[1:])
+        elif name in _ACROSS:
             outs = self._across(step, name, args, kwargs)
         elif "batch_norm" in name:  # running statistics are updated in place: work on copies
             pairs = zip(args, step.arguments, strict=True)
@@ -196,6 +198,15 @@ class _Replay:
                 shape[at] = dim.size
                 value = value.new_zeros(shape).index_copy(at, torch.from_numpy(np.flatnonzero(live)), value)
         return value
+
+
+def _attention(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    causal = bool(given.get("is_causal", False))
+    return torch.nn.functional.scaled_dot_product_attention(
+        given["query"], given["key"], given["value"], mask, is_causal=causal, scale=given.get("scale")
+    )
 
 
 def _flat(value: Any) -> list[Any]:

@@ -136,7 +136,9 @@ def test_missing_weights(folder: Path) -> None:
     refused(folder, "holds no model.safetensors")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"x"', "{}", '{"format": "meristem-architecture-1"}', "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "3", '"x"', "{}", '{"format": "meristem-architecture-1"}', "\udcff"]
+)
 def test_damaged_json(text: str, folder: Path) -> None:
     (folder / "architecture.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     refused(folder, r"architecture\.json is damaged \(.*\); save it again")
@@ -156,7 +158,10 @@ LATE = pytest.mark.xfail(reason="BUG: the index of a size is not checked before 
         lambda a: {**a, "sizes": [{**size, "value": "4"} for size in a["sizes"]]},
         pytest.param(lambda a: {**a, "tensors": []}, marks=LEAKS),
         pytest.param(lambda a: {**a, "tensors": None}, marks=LEAKS),
-        pytest.param(lambda a: {**a, "tensors": {"x" if k == "pos.weight" else k: v for k, v in a["tensors"].items()}}, marks=LEAKS),
+        pytest.param(
+            lambda a: {**a, "tensors": {"x" if k == "pos.weight" else k: v for k, v in a["tensors"].items()}},
+            marks=LEAKS,
+        ),
         pytest.param(lambda a: {**a, "sizes": [{**size, "index": 9} for size in a["sizes"]]}, marks=LATE),
     ],
     ids=["null entry", "wrong shape", "sizes a dict", "short size", "text size", "list", "null", "other key", "index"],
@@ -181,7 +186,9 @@ def test_truncated_weights(keep: int, folder: Path) -> None:
 def test_weights_of_another_save(folder: Path, tmp_path: Path, space_of) -> None:
     meristem.save(Live(build(NAME, torch.float32)[0], space_of(NAME)), tmp_path / "full")
     os.replace(tmp_path / "full" / "model.safetensors", folder / "model.safetensors")
-    refused(folder, r"model\.safetensors does not belong to architecture\.json: tok.weight is \[11, 8\], expected \[11, 4\]")
+    refused(
+        folder, r"model\.safetensors does not belong to architecture\.json: tok.weight is \[11, 8\], expected \[11, 4\]"
+    )
 
 
 def test_another_model(folder: Path) -> None:

@@ -38,7 +38,3 @@ def count_macs(space: Space, widths: Mapping[str, float] | None = None) -> float
 def cost_at(space: Space, widths: Mapping[str, float]) -> Cost:
     """The cost of a network of the space, whole widths given."""
     return Cost(round(count_params(space, widths)), round(count_macs(space, widths)))
-
-
-def free_params_frac(space: Space) -> float:
-    return space.free_params_frac

@@ -183,9 +183,13 @@ class Prover:
         for training in self.scalars if modes is None else modes:
             checker = Checker(alone, lenient)
             failed = self._run(made, checker, reduced.train(training), live, training)
-            if failed is not None:
-                failed.training = training
-                return failed
+            if failed is None:
+                continue
+            if alone.any():  # once more with every label, to see all that the failing operation touches
+                again = self._run(made, Checker(np.zeros_like(alone), True), reduced, live, training)
+                failed.dims += again.dims if again is not None else []
+            failed.training = training
+            return failed
         return None
 
     def _shrunk(self, name: str, tensor: Tensor, live: Mapping[tuple[str, int], BoolArray]) -> Tensor:
@@ -222,7 +226,7 @@ class Prover:
             return failed
         except Exception as error:  # the user's own code refused the reduced size, in its own way
             message = f"{type(error).__name__}: {error}"
-            dims = [_as_leaves(checker, dim) for dim in run.inputs_here()]
+            dims = [_as_leaves(checker, dim) for dim in run.clues()]
             return OpError(message, run.path or "the model", dims)
         return None
 

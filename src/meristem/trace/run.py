@@ -93,6 +93,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._modules = dict(model.named_modules())
         self._stack: list[str] = [""]
         self._inputs: dict[str, list[Dim]] = {}
+        self._entered = ""
+        self._last: list[Any] = []
         self._names: dict[int, str] = {}
         self._storages: dict[int, str] = {}
         self._known: dict[int, tuple[Tensor, Dims]] = {}
@@ -133,6 +135,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _enter(self, path: str) -> Callable[..., None]:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             self._stack.append(path)
+            self._entered = path
             tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
             self._inputs[path] = [dim for tensor in tensors for dim in self.dims(tensor)]
 
@@ -154,6 +157,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self._failed(str(error), arguments) from error
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in _flat(outs) if isinstance(out, Tensor)]
         self._apply(func, name, arguments, tensors)
+        self._last = [*_flat(list(arguments.values())), *tensors]
         if self.listener is not None:
             self.listener(Step(func, args, kwargs, outs, self.where))
         return outs
@@ -229,19 +233,22 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name is None or self.model_shape(name) != tuple(tensor.shape):
                 return [Dim(size) for size in tensor.shape]
         self.record.users.setdefault(name, set()).add(self.path)
-        return [self._own(name, dim, size) for dim, size in enumerate(tensor.shape)]
+        return [self._own(name, dim, tensor) for dim in range(tensor.dim())]
 
-    def inputs_here(self) -> list[Dim]:
-        """The dimensions that the running module, or the nearest one around it, was given."""
-        return next((self._inputs[path] for path in reversed(self._stack) if self._inputs.get(path)), [])
+    def clues(self) -> list[Dim]:
+        """The dimensions at hand when the model's own code raised: of the last operation and the last module."""
+        last = [dim for tensor in self._last if isinstance(tensor, Tensor) for dim in self.dims(tensor)]
+        return last + self._inputs.get(self._entered, [])
 
     def model_shape(self, name: str) -> tuple[int, ...]:
         return tuple(tensor_at(self.model, name).shape)
 
-    def _own(self, name: str, dim: int, size: int) -> Dim:
-        key = (name, dim)
+    def _own(self, name: str, dim: int, tensor: Tensor) -> Dim:
+        """A dimension of a tensor of the model. Whole numbers and flags are positions or masks: they own no units."""
+        key, size = (name, dim), tensor.shape[dim]
         if key not in self.record.owned:
-            ids = self.labels.fresh(size) if size > 1 else None
+            numbers = tensor.is_floating_point() or tensor.is_complex()
+            ids = self.labels.fresh(size) if size > 1 and numbers else None
             self.record.owned[key] = Dim(size, ids, constant=size == 1, origin=key)
         return self.record.owned[key]
 
@@ -253,8 +260,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.record.users.setdefault(name, set()).add(self.path)
         if key not in self.record.owned and like.size == tensor.shape[dim]:
             self.record.owned[key] = Dim(like.size, like.ids, constant=like.size == 1, origin=key)
-        self._role(self._own(name, dim, tensor.shape[dim]), Role.ALONG)
-        return self._own(name, dim, tensor.shape[dim])
+        self._role(self._own(name, dim, tensor), Role.ALONG)
+        return self._own(name, dim, tensor)
 
     def _role(self, dim: Dim, role: Role) -> None:
         if dim.origin is not None:
@@ -300,15 +307,22 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             rows, columns = found[-2:]
             self.record.grids.append(Grid(self.path, type(module), rows, columns, self._inputs.get(self.path, [])))
         for name, value in vars(module).items():
-            if type(value) is not int or value < 2:
-                continue
-            for ids, fits in zip(found[-2:], _MEANINGS[len(found[-2:])], strict=True):
-                if len(ids) == value and fits(name):
-                    self.record.sizes.setdefault((self.path, name, None), []).append(ids)
+            if type(value) is int:
+                for ids, fits in zip(found[-2:], _MEANINGS[len(found[-2:])], strict=True):
+                    if len(ids) == value and fits(name):
+                        self.record.sizes.setdefault((self.path, name, None), []).append(ids)
+            elif isinstance(value, tuple) and "shape" in name:
+                for ids in found:
+                    if value.count(len(ids)) == 1:
+                        self.record.sizes.setdefault((self.path, name, value.index(len(ids))), []).append(ids)
 
 
-# What an attribute may mean for the last one or two dimensions of a view: a width, or heads and the size of a head.
-_MEANINGS = {0: (), 1: (sizes_a_width,), 2: (counts_heads, sizes_a_head)}
+def _is_a_size(name: str) -> bool:
+    return sizes_a_width(name) or counts_heads(name) or sizes_a_head(name)
+
+
+# What an attribute may mean for the last one or two dimensions of a view: any size, or heads and the size of a head.
+_MEANINGS = {0: (), 1: (_is_a_size,), 2: (counts_heads, sizes_a_head)}
 
 
 def _unique(ids: IntArray) -> IntArray:

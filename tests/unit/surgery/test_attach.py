@@ -41,7 +41,9 @@ def test_none_means_not_gated(space_of) -> None:
     assert all(torch.equal(a, b) for a, b in zip(run(model, inputs), expected, strict=True))
 
 
-@pytest.mark.parametrize("name", ["resnet", "densenet", "attention_value_dim", "encoder", "lstm_lm", "depthwise_transposed"])
+@pytest.mark.parametrize(
+    "name", ["resnet", "densenet", "attention_value_dim", "encoder", "lstm_lm", "depthwise_transposed"]
+)
 def test_gradients_against_finite_differences(name: str, space_of) -> None:
     live, scores, _, inputs = gated(name, space_of(name))
     live.model.eval()

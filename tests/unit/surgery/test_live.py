@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import nn, optim
@@ -48,7 +47,9 @@ def test_another_model(space_of) -> None:
 def test_a_model_that_is_not_full_size(space_of) -> None:
     model, _ = build("mlp")
     go(Live(model, space_of("mlp")), half(space_of("mlp")))
-    with pytest.raises(SurgeryError, match=r"a.weight is \(4, 5\), but .* with \(8, 5\); a live model starts from the full"):
+    with pytest.raises(
+        SurgeryError, match=r"a.weight is \(4, 5\), but .* with \(8, 5\); a live model starts from the full"
+    ):
         Live(model, space_of("mlp"))
 
 
@@ -179,20 +180,25 @@ def test_dtype_is_kept(dtype: torch.dtype, space_of) -> None:
 
 
 def test_channels_last_is_kept(space_of) -> None:
-    """Weights, gradients and moments; the first plan and the way back."""
-    model, inputs = build("resnet", torch.float32)
+    """Weights, gradients and moments; the first plan and the way back.
+
+    Gradients are made by hand: torch 2.13 itself corrupts memory in the backward pass of a channels_last convolution
+    with so few channels on the CPU.
+    """
+    model, _ = build("resnet", torch.float32)
     model.to(memory_format=torch.channels_last)
     optimizer = optim.Adam(model.parameters())
     live = Live(model, space_of("resnet"), optimizer)
-    last = {"memory_format": torch.channels_last}
     for target in (half(live.space), whole(live.space)):
-        train(model, optimizer, inputs, 1)
+        for parameter in model.parameters():
+            parameter.grad = torch.rand_like(parameter)
+        optimizer.step()
         go(live, target)
         for name, parameter in model.named_parameters():
-            if parameter.dim() == 4 and 1 not in parameter.shape[1:]:
+            if parameter.dim() == 4 and parameter.shape[2:] != (1, 1):
                 state = optimizer.state[parameter]
                 for tensor in (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]):
-                    assert tensor.is_contiguous(**last), name
+                    assert tensor.is_contiguous(memory_format=torch.channels_last), name
                     assert not tensor.is_contiguous(), name
 
 
@@ -291,11 +297,11 @@ def test_multiple_lives_of_one_space(space_of) -> None:
     assert two.model.a.weight.shape == (8, 5)
 
 
-def test_spectral_norm_of_the_parametrization_kind() -> None:
-    """A parametrized weight has other names; the module's sizes still follow."""
+def test_a_parametrized_weight() -> None:
+    """It has other names and is computed from two tensors; both are resized."""
     net = nn.Sequential(nn.Linear(4, 6), nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 2))
     x = torch.ones(2, 4)
     live = Live(net, meristem.trace(net, x))
     go(live, half(live.space))
-    assert net[1].weight.shape == (len(np.arange(0, 5, 2)), 3) if len(live.space.groups) == 2 else True
+    assert net[1].weight.shape == (3, 3)
     assert net(x).shape == (2, 2)

@@ -73,8 +73,16 @@ def test_two_traces_agree(net: ZooNet, space_of) -> None:
 
 
 def describe(space: Space) -> tuple[object, ...]:
-    axes = {name: [(str(a), [(p.group, p.units.tolist()) for p in a.parts]) for a in space.axes(name)] for name in space.tensors}
-    return space, axes, [[str(axis) for axis in term.axes] for term in space.terms], [str(a.axis) for a in space.attributes]
+    axes = {
+        name: [(str(a), [(p.group, p.units.tolist()) for p in a.parts]) for a in space.axes(name)]
+        for name in space.tensors
+    }
+    return (
+        space,
+        axes,
+        [[str(axis) for axis in term.axes] for term in space.terms],
+        [str(a.axis) for a in space.attributes],
+    )
 
 
 # --- nothing about the model changes ----------------------------------------------------------------------------
@@ -106,7 +114,9 @@ def needs_values(x: Tensor) -> Tensor:
     [
         nn.Dropout(0.5),
         lambda x: x + torch.randn_like(x),
-        pytest.param(needs_values, marks=pytest.mark.xfail(reason="BUG: the real-number fallback draws from torch's generator")),
+        pytest.param(
+            needs_values, marks=pytest.mark.xfail(reason="BUG: the real-number fallback draws from torch's generator")
+        ),
     ],
     ids=["dropout", "randn_like", "real numbers"],
 )
@@ -166,7 +176,9 @@ def test_a_model_that_does_not_run(error: Exception) -> None:
 
 
 def test_an_input_of_the_wrong_shape_is_one_sentence() -> None:
-    with pytest.raises(TraceError, match=r"^the model does not run on the example inputs \(.*\(2x5 and 4x6\)\)") as caught:
+    with pytest.raises(
+        TraceError, match=r"^the model does not run on the example inputs \(.*\(2x5 and 4x6\)\)"
+    ) as caught:
         meristem.trace(two_layers(), torch.ones(2, 5))
     assert "\n" not in str(caught.value)
 
@@ -274,7 +286,9 @@ def test_unknown_operation_pins_what_it_touches() -> None:
 
 
 def test_strict_refuses_an_unknown_operation() -> None:
-    with pytest.raises(TraceError, match=r"meristem_tests::twice in the model is not known; .*rules=\[OpRule\('meristem_tests::twice'"):
+    with pytest.raises(
+        TraceError, match=r"meristem_tests::twice in the model is not known; .*rules=\[OpRule\('meristem_tests::twice'"
+    ):
         meristem.trace(two_layers(twice), X, strict=True)
 
 

@@ -50,7 +50,8 @@ def _table() -> dict[str, OpRuleFunction]:
         ),
         (
             pointwise,
-            "where masked_fill _prelu_kernel prelu masked_fill_ clamp complex polar lerp addcmul addcdiv",
+            "where masked_fill _prelu_kernel prelu clamp complex polar lerp addcmul addcdiv hardswish "
+            "rrelu_with_noise log_sigmoid_forward real imag floor_divide special_i0",
         ),
         (
             made_of_constants,
