@@ -133,6 +133,8 @@ class _Replay:
             return  # a counter of the model's own
         if name.startswith("_scaled_dot_product"):  # the fused kernels do not give gradients to every argument
             outs = (_attention(step.func, args, kwargs), *step.outs[1:])
+        elif name in ("view", "_unsafe_view"):  # masking may have changed the memory format
+            outs = args[0].reshape(step.outs.shape)
         elif name in _ACROSS:
             outs = self._across(step, name, args, kwargs)
         elif "batch_norm" in name:  # running statistics are updated in place: work on copies

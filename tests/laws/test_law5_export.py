@@ -52,7 +52,7 @@ def test_export_is_the_live_model(name: str, space_of) -> None:
 
 @nets
 def test_export_is_plain(name: str, space_of) -> None:
-    """Every module has its original type, no hook is left, all weights are parameters, nothing is shared with the live model."""
+    """Every module has its original type, no hook is left, and nothing is shared with the live model."""
     live, gates, _ = gated(name, space_of(name))
     original, _ = ZOO[name].build()
     plain = meristem.export(live, gates)
@@ -118,7 +118,7 @@ else:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory, space_of) -> Path:
-    """Every net of the zoo, saved and pickled at half size with gates; then run by two processes that never traced it."""
+    """Every net of the zoo, saved and pickled at half size with gates; then run by two other processes."""
     folder = tmp_path_factory.mktemp("zoo")
     for name in ZOO:
         live, gates, inputs = gated(name, space_of(name))

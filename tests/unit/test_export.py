@@ -52,7 +52,11 @@ def test_files(folder: Path) -> None:
     """Two files and no litter; the architecture can be read by a person."""
     assert sorted(path.name for path in folder.iterdir()) == ["architecture.json", "model.safetensors"]
     architecture = json.loads((folder / "architecture.json").read_text())
-    assert architecture["groups"]["tok"] == {"kind": "width", "units": 8, "live": [0, 2, 4, 6]}
+    assert architecture["groups"]["blocks.0.ffn.body.ffn.up"] == {
+        "kind": "width",
+        "units": 16,
+        "live": list(range(0, 16, 2)),
+    }
     assert architecture["tensors"]["tok.weight"] == {
         "full": [11, 8],
         "live": [11, 4],

@@ -69,6 +69,12 @@ BUILT_IN: tuple[LayerRule, ...] = (
 HEADS_TIED_TO_INPUT: tuple[type[nn.Module], ...] = (nn.MultiheadAttention,)
 
 
+def reshapes_by_attributes(module: nn.Module) -> bool:
+    """Whether views inside this module may take their sizes from its attributes. Most of torch's own never do."""
+    ours = type(module).__module__.startswith("torch.nn.modules")
+    return not ours or isinstance(module, (nn.MultiheadAttention, nn.Unflatten))
+
+
 def write_size(module: nn.Module, name: str, index: int | None, value: int) -> None:
     """Set a size that a module remembers; ``index`` says which entry, when it is a tuple."""
     if index is None:

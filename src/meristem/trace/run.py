@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from meristem.space.axis import IntArray
-from meristem.space.rules import counts_heads, sizes_a_head, sizes_a_width
+from meristem.space.rules import counts_heads, reshapes_by_attributes, sizes_a_head, sizes_a_width
 from meristem.space.space import Role
 from meristem.trace.copying import named_tensors, tensor_at, tensors_in
 from meristem.trace.labels import Dim, Labels
@@ -297,32 +297,35 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if index is not None and isinstance(value, (tuple, list)) and index < len(value):
                 value = value[index]
             if type(value) is int and value == dim.size:
-                self.record.sizes.setdefault((self.path, name, index), []).append(dim.ids)
+                self._follow([name], dim.ids, index)
 
     def viewed(self, dims: Sequence[Dim]) -> None:
         """Sizes that the running module remembers by a well-known name follow the dimensions it has just asked for."""
         module = self._modules[self.path]
+        if not reshapes_by_attributes(module):
+            return
         found = [_unique(dim.ids) for dim in dims if dim.ids is not None]
         if len(found) > 1:
             rows, columns = found[-2:]
             self.record.grids.append(Grid(self.path, type(module), rows, columns, self._inputs.get(self.path, [])))
+        sizes = {name: value for name, value in vars(module).items() if type(value) is int}
+        if len(found) == 1:
+            names = [name for name, value in sizes.items() if value == len(found[0])]
+            heads = [name for name in names if counts_heads(name) or sizes_a_head(name)]
+            # Heads and head size of equal value cannot be told apart from one dimension alone.
+            self._follow([name for name in names if sizes_a_width(name)] + heads * (len(heads) == 1), found[0])
+        elif found:
+            self._follow([n for n, value in sizes.items() if value == len(found[-2]) and counts_heads(n)], found[-2])
+            self._follow([n for n, value in sizes.items() if value == len(found[-1]) and sizes_a_head(n)], found[-1])
         for name, value in vars(module).items():
-            if type(value) is int:
-                for ids, fits in zip(found[-2:], _MEANINGS[len(found[-2:])], strict=True):
-                    if len(ids) == value and fits(name):
-                        self.record.sizes.setdefault((self.path, name, None), []).append(ids)
-            elif isinstance(value, tuple) and "shape" in name:
+            if isinstance(value, tuple) and ("shape" in name or "size" in name):
                 for ids in found:
                     if value.count(len(ids)) == 1:
-                        self.record.sizes.setdefault((self.path, name, value.index(len(ids))), []).append(ids)
+                        self._follow([name], ids, value.index(len(ids)))
 
-
-def _is_a_size(name: str) -> bool:
-    return sizes_a_width(name) or counts_heads(name) or sizes_a_head(name)
-
-
-# What an attribute may mean for the last one or two dimensions of a view: any size, or heads and the size of a head.
-_MEANINGS = {0: (), 1: (_is_a_size,), 2: (counts_heads, sizes_a_head)}
+    def _follow(self, names: Sequence[str], ids: IntArray, index: int | None = None) -> None:
+        for name in names:
+            self.record.sizes.setdefault((self.path, name, index), []).append(ids)
 
 
 def _unique(ids: IntArray) -> IntArray:

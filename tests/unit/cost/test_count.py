@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import meristem
-from meristem.cost.count import free_params_frac
 
 
 def net() -> meristem.Space:
@@ -27,9 +26,9 @@ def test_the_default_is_full() -> None:
 
 
 def test_free_share() -> None:
-    assert free_params_frac(net()) == 1.0
+    assert net().free_params_frac == 1.0
     pinned = meristem.trace(nn.Sequential(nn.Linear(3, 4)), torch.ones(5, 3))
-    assert free_params_frac(pinned) == 0.0
+    assert pinned.free_params_frac == 0.0
 
 
 def test_embeddings_are_parameters_but_not_macs() -> None:

@@ -16,7 +16,7 @@ ALL = {"a": np.ones(4, dtype=np.bool_), "b": np.ones(2, dtype=np.bool_)}
 
 
 def test_four_fates() -> None:
-    """Live and wanted is kept; wanted and once alive is recalled, never alive is grown; live and unwanted is detached."""
+    """Wanted: live is kept, once alive is recalled, never alive is grown. Not wanted: live is detached."""
     live = {**ALL, "a": np.array([True, True, False, False])}
     lived = {**ALL, "a": np.array([True, True, True, False])}
     plan = plan_to(SPACE, {"a": [3, 2, 0]}, live, lived)

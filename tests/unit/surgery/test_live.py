@@ -40,7 +40,7 @@ def test_optimizer_of_another_model(space_of) -> None:
 
 
 def test_another_model(space_of) -> None:
-    with pytest.raises(SurgeryError, match="the model has no tensor 'a.weight'.*trace it again"):
+    with pytest.raises(SurgeryError, match=r"the model has no tensor 'a.weight'.*trace it again"):
         Live(build("plain")[0], space_of("mlp"))
 
 
@@ -84,7 +84,7 @@ def test_a_plan_is_for_one_state(space_of) -> None:
     live = Live(model, space_of("mlp"))
     stale = live.plan({"a": [0, 1]})
     go(live, {"a": [2, 3]})
-    with pytest.raises(PlanError, match="made for other live units .*; make it from the live model"):
+    with pytest.raises(PlanError, match=r"made for other live units .*; make it from the live model"):
         live.apply(stale)
 
 

@@ -134,7 +134,7 @@ def test_a_pinned_factor_leaves_the_other_free() -> None:
 
 
 def test_conflicting_views_are_pinned_not_guessed() -> None:
-    """The same six positions as 2 x 3 and as 3 x 2, the rows of one being columns of the other: no rectangle is both."""
+    """Six positions as 2 x 3 and as 3 x 2, the rows of one being columns of the other: no rectangle is both."""
     labels = Labels()
     whole = fresh(labels, 6)
     rows, _ = labels.split(whole, [2, 3])

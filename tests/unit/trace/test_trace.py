@@ -67,6 +67,36 @@ def test_zoo_expectations(net: ZooNet, space_of) -> None:
         assert canonical & told.keys() or not tensors(name) & making, f"{name} should be pinned"
 
 
+# Heads, head sizes and widths are different things, even when their numbers happen to be equal.
+ATTENTION_GROUPS = {
+    "vit": {
+        "patch": 12,
+        "blocks.0.attn.body.attn.qkv:heads": 3,
+        "blocks.0.ffn.body.ffn.up": 16,
+        "blocks.1.attn.body.attn.qkv:heads": 3,
+        "blocks.1.ffn.body.ffn.up": 16,
+    },
+    "attention_matmul": {"embed": 8, "blocks.0.attn.body.attn.q:heads": 3, "blocks.0.ffn.body.ffn.up": 12},
+    "attention_value_dim": {
+        "embed": 8,
+        "blocks.0.attn.body.attn.q:heads": 2,
+        "blocks.0.attn.body.attn.v": 6,
+        "blocks.0.ffn.body.ffn.up": 12,
+    },
+    "attention_module": {"embed:heads": 2, "blocks.0.ffn.body.ffn.up": 12},
+    "encoder": {"embed:heads": 2, "blocks.0.linear1": 12, "blocks.1.linear1": 12},
+    "gpt_tied": {"tok": 8, "blocks.0.attn.body.attn.qkv:heads": 2, "blocks.0.ffn.body.ffn.up": 16},
+    "llama": {"tok": 8, "layer.attn.body.attn.q:heads": 2, "layer.ffn.body.ffn.up": 12},
+    "attention_hard_view": {"embed": 8, "blocks.0.ffn.body.ffn.up": 12},
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION_GROUPS)
+def test_freedom_of_attention(name: str, space_of) -> None:
+    """No freedom is lost: the width, the heads and the value size of these nets are groups of their own."""
+    assert space_of(name).full == ATTENTION_GROUPS[name]
+
+
 @nets
 def test_two_traces_agree(net: ZooNet, space_of) -> None:
     assert describe(meristem.trace(*net.build(seed=1))) == describe(space_of(net.name))
@@ -146,7 +176,7 @@ def test_no_tensor(example) -> None:
 
 
 def test_not_a_module() -> None:
-    with pytest.raises(TraceError, match="trace needs an nn.Module, got function; pass the model itself"):
+    with pytest.raises(TraceError, match=r"trace needs an nn\.Module, got function; pass the model itself"):
         meristem.trace(lambda x: x, X)  # type: ignore[arg-type]
 
 
@@ -186,7 +216,7 @@ def test_an_input_of_the_wrong_shape_is_one_sentence() -> None:
 def test_a_model_that_cannot_be_copied() -> None:
     model = two_layers()
     model.lock = (n for n in range(3))
-    with pytest.raises(TraceError, match="the model cannot be copied .* must survive copy.deepcopy"):
+    with pytest.raises(TraceError, match=r"the model cannot be copied .* must survive copy\.deepcopy"):
         meristem.trace(model, X)
 
 
