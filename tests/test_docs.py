@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from meristem.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -80,11 +80,7 @@ def complaint(unit: str, target: str, known: set[str]) -> str | None:
     if unit == FRONT:
         return "the front shows the core, not the bench side" if other in BENCH else None
     if other == FRONT:
-        return (
-            None
-            if unit in BENCH
-            else "the core imports from the file that defines a name, not from the front"
-        )
+        return None if unit in BENCH else "the core imports from the file that defines a name, not from the front"
     if other in BENCH and unit not in BENCH:
         return "the core never imports the bench side"
     if {unit, other} <= STRANGERS:
@@ -104,10 +100,7 @@ def violations(src: Path) -> list[str]:
     units = unit_files(src)
     unassigned = sorted(units.keys() - LEVEL.keys() - {FRONT})
     if unassigned:
-        return [
-            f"{units[unit][0].relative_to(src)}: {unit} has no layer; give it one in LAYERS"
-            for unit in unassigned
-        ]
+        return [f"{units[unit][0].relative_to(src)}: {unit} has no layer; give it one in LAYERS" for unit in unassigned]
     found = []
     graph: dict[str, set[str]] = {unit: set() for unit in units}
     known = set(LEVEL)

@@ -80,9 +80,7 @@ def tokens(n: int = 6, vocab: int = 11) -> Inputs:
     return lambda: (torch.randint(vocab, (2, n)),)
 
 
-def _net(
-    name: str, make: Callable[[], nn.Module], inputs: Inputs, free: str = "", pinned: str = ""
-) -> ZooNet:
+def _net(name: str, make: Callable[[], nn.Module], inputs: Inputs, free: str = "", pinned: str = "") -> ZooNet:
     return ZooNet(name, make, inputs, frozenset(free.split()), frozenset(pinned.split()))
 
 
@@ -133,9 +131,7 @@ CONVOLUTIONAL = (
     ),
     _net(
         "preact",
-        lambda: classifier(
-            8, nn.Conv2d(3, 8, 3), preact_block(8), preact_block(8), nn.BatchNorm2d(8), nn.ReLU()
-        ),
+        lambda: classifier(8, nn.Conv2d(3, 8, 3), preact_block(8), preact_block(8), nn.BatchNorm2d(8), nn.ReLU()),
         normal(),
         free="body.0 body.1.body.2 body.1.body.5 body.2.body.2",
         pinned="head",
@@ -149,9 +145,7 @@ CONVOLUTIONAL = (
     ),
     _net(
         "densenet",
-        lambda: classifier(
-            14, conv_bn(3, 6), Concat(conv_bn(6, 4), keep=True), Concat(conv_bn(10, 4), keep=True)
-        ),
+        lambda: classifier(14, conv_bn(3, 6), Concat(conv_bn(6, 4), keep=True), Concat(conv_bn(10, 4), keep=True)),
         normal(),
         free="body.0.conv body.1.branches.0.conv body.2.branches.0.conv",
         pinned="head",
@@ -222,9 +216,7 @@ CONVOLUTIONAL = (
     ),
     _net(
         "depthwise_transposed",
-        lambda: seq(
-            stem=conv_bn(3, 8), up=nn.ConvTranspose2d(8, 8, 2, stride=2, groups=8), head=nn.Conv2d(8, 3, 1)
-        ),
+        lambda: seq(stem=conv_bn(3, 8), up=nn.ConvTranspose2d(8, 8, 2, stride=2, groups=8), head=nn.Conv2d(8, 3, 1)),
         normal(3, 4, 4),
         free="stem.conv up",
         pinned="head",
@@ -310,9 +302,7 @@ CONVOLUTIONAL = (
     ),
     _net(
         "instance_norm",
-        lambda: classifier(
-            8, nn.Conv2d(3, 6, 3), nn.InstanceNorm2d(6, affine=True), nn.ReLU(), nn.Conv2d(6, 8, 3)
-        ),
+        lambda: classifier(8, nn.Conv2d(3, 6, 3), nn.InstanceNorm2d(6, affine=True), nn.ReLU(), nn.Conv2d(6, 8, 3)),
         normal(),
         free="body.0 body.3",
         pinned="head",
@@ -361,9 +351,7 @@ LINEAR = (
     ),
     _net(
         "glu",
-        lambda: seq(
-            stem=nn.Linear(5, 8), act=nn.Tanh(), up=nn.Linear(8, 12), glu=nn.GLU(), head=nn.Linear(6, 3)
-        ),
+        lambda: seq(stem=nn.Linear(5, 8), act=nn.Tanh(), up=nn.Linear(8, 12), glu=nn.GLU(), head=nn.Linear(6, 3)),
         normal(5),
         free="stem",
         pinned="head",
@@ -407,9 +395,7 @@ ATTENTION = (
     ),
     _net(
         "encoder",
-        lambda: TokenNet(
-            8, *(nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True) for _ in range(2))
-        ),
+        lambda: TokenNet(8, *(nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True) for _ in range(2))),
         normal(4, 5),
         free="blocks.0.linear1 blocks.1.linear1",
         pinned="head",

@@ -127,6 +127,15 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
                 [f"the model lacks {_few(missing)}"] * bool(missing) + [f"the file lacks {_few(extra)}"] * bool(extra)
             )
         )
+    mine = {_same_as(tensor, names) for tensor in names.values()}
+    theirs = {frozenset(entry["names"]) for entry in saved.values()}
+    if mine != theirs:
+        shared = max(mine ^ theirs, key=len)
+        here, there = ("model", "file") if shared in mine else ("file", "model")
+        raise FileError(
+            f"{folder} does not fit this {type(model).__name__}: {' and '.join(sorted(shared))} are one tensor in the "
+            f"{here}, but not in the {there}"
+        )
     for name, entry in saved.items():
         shape = list(names[name].shape)
         if shape != entry["full"]:
@@ -144,11 +153,21 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
             module = model.get_submodule(size["module"])
         except AttributeError:
             module = None
-        if module is None or not hasattr(module, size["name"]):
-            where = f"{size['module']}.{size['name']}"
+        value = getattr(module, size["name"], None) if module is not None else None
+        index = size["index"]
+        if not isinstance(value, int if index is None else (tuple, list)) or (index or 0) >= len(_entries(value)):
+            where = f"{size['module']}.{size['name']}" + ("" if index is None else f"[{index}]")
             raise FileError(f"{folder} does not fit this {type(model).__name__}: it has no {where}")
     _fill(model, architecture, weights, names)
     return model
+
+
+def _same_as(tensor: Tensor, names: Mapping[str, Tensor]) -> frozenset[str]:
+    return frozenset(name for name, other in names.items() if other is tensor)
+
+
+def _entries(value: Any) -> Any:
+    return value if isinstance(value, (tuple, list)) else (value,)
 
 
 def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], names: Mapping[str, Tensor]) -> None:
@@ -188,7 +207,11 @@ def _read(folder: Path) -> tuple[Any, dict[str, Tensor]]:
 
 def _check(architecture: Any) -> None:
     """Every field that load will use, with the type it must have."""
-    for entry in architecture["tensors"].values():
+    if not isinstance(architecture["tensors"], dict) or not isinstance(architecture["sizes"], list):
+        raise TypeError("tensors must be an object and sizes a list")
+    for name, entry in architecture["tensors"].items():
+        if name not in entry["names"]:
+            raise TypeError(f"the tensor {name} is not among its own names")
         if not all(isinstance(size, int) for key in ("full", "live") for size in entry[key]):
             raise TypeError("a tensor's shape is not a list of whole numbers")
         if not all(isinstance(name, str) for name in entry["names"]):
@@ -196,7 +219,7 @@ def _check(architecture: Any) -> None:
     for size in architecture["sizes"]:
         if not (isinstance(size["module"], str) and isinstance(size["name"], str) and isinstance(size["value"], int)):
             raise TypeError("an entry of sizes is not understood")
-        if size["index"] is not None and not isinstance(size["index"], int):
+        if size["index"] is not None and not (isinstance(size["index"], int) and size["index"] >= 0):
             raise TypeError("an index in sizes is not a whole number")
 
 

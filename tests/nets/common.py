@@ -20,9 +20,7 @@ def conv_bn(i: int, o: int, k: int = 3, stride: int = 1, groups: int = 1, act: b
 
 
 def classifier(width: int, *body: nn.Module) -> nn.Sequential:
-    return seq(
-        body=nn.Sequential(*body), pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), head=nn.Linear(width, 5)
-    )
+    return seq(body=nn.Sequential(*body), pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), head=nn.Linear(width, 5))
 
 
 def mlp(i: int, hidden: int, o: int) -> nn.Sequential:

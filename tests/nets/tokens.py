@@ -96,9 +96,7 @@ class MatmulAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         b, n, _ = x.shape
-        q, k, v = (
-            p(x).view(b, n, self.num_heads, self.head_dim).transpose(1, 2) for p in (self.q, self.k, self.v)
-        )
+        q, k, v = (p(x).view(b, n, self.num_heads, self.head_dim).transpose(1, 2) for p in (self.q, self.k, self.v))
         weights = torch.softmax(q @ k.transpose(-2, -1) * self.head_dim**-0.5, -1)
         return self.proj((weights @ v).transpose(1, 2).flatten(2))
 
@@ -164,9 +162,7 @@ class TorchAttention(nn.Module):
         return self.attn(x, x, x, need_weights=False)[0]
 
 
-def block(
-    c: int, attention: nn.Module, ffn: nn.Module, norm: Callable[[int], nn.Module] = nn.LayerNorm
-) -> nn.Module:
+def block(c: int, attention: nn.Module, ffn: nn.Module, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> nn.Module:
     """A pre-norm transformer block."""
     return seq(attn=Residual(seq(norm=norm(c), attn=attention)), ffn=Residual(seq(norm=norm(c), ffn=ffn)))
 

@@ -148,10 +148,6 @@ def test_damaged_json(text: str, folder: Path) -> None:
     refused(folder, r"architecture\.json is damaged \(.*\); save it again")
 
 
-LEAKS = pytest.mark.xfail(reason="BUG: AttributeError or KeyError of the damaged entry is not turned into a FileError")
-LATE = pytest.mark.xfail(reason="BUG: the index of a size is not checked before the model is changed")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -160,13 +156,10 @@ LATE = pytest.mark.xfail(reason="BUG: the index of a size is not checked before 
         lambda a: {**a, "sizes": {"a": 1}},
         lambda a: {**a, "sizes": [{"module": "tok"}]},
         lambda a: {**a, "sizes": [{**size, "value": "4"} for size in a["sizes"]]},
-        pytest.param(lambda a: {**a, "tensors": []}, marks=LEAKS),
-        pytest.param(lambda a: {**a, "tensors": None}, marks=LEAKS),
-        pytest.param(
-            lambda a: {**a, "tensors": {"x" if k == "pos.weight" else k: v for k, v in a["tensors"].items()}},
-            marks=LEAKS,
-        ),
-        pytest.param(lambda a: {**a, "sizes": [{**size, "index": 9} for size in a["sizes"]]}, marks=LATE),
+        lambda a: {**a, "tensors": []},
+        lambda a: {**a, "tensors": None},
+        lambda a: {**a, "tensors": {"x" if k == "pos.weight" else k: v for k, v in a["tensors"].items()}},
+        lambda a: {**a, "sizes": [{**size, "index": 9} for size in a["sizes"]]},
     ],
     ids=["null entry", "wrong shape", "sizes a dict", "short size", "text size", "list", "null", "other key", "index"],
 )
@@ -211,7 +204,6 @@ def test_a_model_that_is_small_already(folder: Path) -> None:
     refused(folder, r"tok.weight is \[11, 4\] in the model and \[11, 8\] in the full-size", model)
 
 
-@pytest.mark.xfail(reason="BUG: which names share a tensor is not compared; loading ties or unties in silence")
 @pytest.mark.parametrize("saved_tied", [True, False])
 def test_other_ties(saved_tied: bool, tmp_path: Path) -> None:
     tied, inputs = build(NAME, torch.float32)

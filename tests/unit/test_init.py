@@ -61,14 +61,9 @@ def test_as_built_is_the_default() -> None:
     ("name", "group", "grown"),
     [
         ("plain", "body.1.conv", 2),
-        *(
-            pytest.param(*case, marks=pytest.mark.xfail(reason=f"BUG: {reason}"))
-            for reason, case in {
-                "biases (role ALONG) are not paired, so a pair computes different things": ("mlp", "b", 2),
-                "rows are paired, not units: a unit that owns several rows is paired with itself": ("vgg", "b.conv", 2),
-                "an odd number of units puts rows of different gates into one pair": ("lstm_lm", "rnn", 3),
-            }.items()
-        ),
+        ("mlp", "b", 2),  # a bias goes along with its unit
+        ("vgg", "b.conv", 2),  # a unit is read by several columns
+        ("lstm_lm", "rnn", 3),  # an odd number, and four rows a unit
     ],
 )
 def test_variance_transfer_pairs_cancel(name: str, group: str, grown: int, space_of) -> None:

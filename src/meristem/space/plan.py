@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from meristem.errors import PlanError
-from meristem.space.axis import BoolArray
+from meristem.space.axis import BoolArray, IntArray
 from meristem.space.space import Space
 
 
@@ -50,7 +51,7 @@ def plan_to(
         if name not in space.groups:
             raise PlanError(f"the space has no group {name!r}; it has {_some(space.groups)}")
         wanted = np.zeros(space.groups[name].units, dtype=np.bool_)
-        chosen = np.asarray(sorted(set(units)), dtype=np.int64)
+        chosen = _whole_numbers(name, units)
         if not len(chosen):
             raise PlanError(f"group {name!r} would be empty; at least one of its {len(wanted)} units must stay live")
         if chosen[0] < 0 or chosen[-1] >= len(wanted):
@@ -63,6 +64,17 @@ def plan_to(
             detach=_indices(~wanted & live[name]),
         )
     return Plan(changes)
+
+
+def _whole_numbers(group: str, units: Any) -> IntArray:
+    try:
+        given = list(units)
+        fine = all(isinstance(unit, (int, np.integer)) and not isinstance(unit, bool) for unit in given)
+    except TypeError:
+        fine = False
+    if not fine:
+        raise PlanError(f"the units of group {group!r} must be whole numbers, e.g. [0, 2, 5]; got {units!r}")
+    return np.asarray(sorted(set(given)), dtype=np.int64)
 
 
 def _indices(mask: BoolArray) -> tuple[int, ...]:

@@ -69,10 +69,13 @@ BUILT_IN: tuple[LayerRule, ...] = (
 HEADS_TIED_TO_INPUT: tuple[type[nn.Module], ...] = (nn.MultiheadAttention,)
 
 
+_SIZED_BY_ATTRIBUTES = (nn.MultiheadAttention, nn.Unflatten, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
 def reshapes_by_attributes(module: nn.Module) -> bool:
     """Whether views inside this module may take their sizes from its attributes. Most of torch's own never do."""
     ours = type(module).__module__.startswith("torch.nn.modules")
-    return not ours or isinstance(module, (nn.MultiheadAttention, nn.Unflatten))
+    return not ours or isinstance(module, _SIZED_BY_ATTRIBUTES)
 
 
 def write_size(module: nn.Module, name: str, index: int | None, value: int) -> None:

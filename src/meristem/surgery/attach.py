@@ -111,6 +111,7 @@ class _Swap:
 
     def enter(self, module: nn.Module, args: Any) -> None:
         plain: list[tuple[nn.Module, str, Tensor]] = []
+        self._plain.append(plain)  # first, so that leave() restores what is swapped if anything below raises
         for slot, owner in zip(self._slots, self._owners, strict=True):
             factor = self._gates.scale(slot.tensor, slot.dim)
             weight = owner._parameters[slot.name]
@@ -120,7 +121,6 @@ class _Swap:
             shape = [1] * weight.dim()
             shape[slot.dim] = -1
             _place(owner, slot.name, weight * factor.to(weight.dtype).view(shape))
-        self._plain.append(plain)
 
     def leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._plain:

@@ -22,8 +22,9 @@ from meristem.surgery.store import Store
 class Live:
     """A model whose groups can be resized while it trains.
 
-    ``start`` (units per group) makes the model small at once: all other units count as never having lived, so that they
-    are grown fresh. Without it everything is live. ``fresh`` is the rule for fresh units, see ``meristem.init``.
+    ``start`` (units per group) makes the model small at once: the other units of these groups count as never having
+    lived, so that they are grown fresh. Without it everything is live. ``fresh`` is the rule for fresh units, see
+    ``meristem.init``.
     """
 
     def __init__(
@@ -37,6 +38,10 @@ class Live:
     ) -> None:
         if optimizer is not None:
             check_supported(optimizer)
+            if not {id(parameter) for parameter in model.parameters()} & set(slots_of(optimizer)):
+                raise SurgeryError(
+                    "the optimizer holds none of the model's parameters; make it from model.parameters() of this model"
+                )
         self.model, self.space, self.optimizer = model, space, optimizer
         self.fresh: Fresh = fresh or AsBuilt()
         self.version = 0
@@ -47,8 +52,7 @@ class Live:
         self._store = Store()
         self._check_and_adopt()
         if start is not None:
-            wanted = {name: start.get(name, range(group.units)) for name, group in space.groups.items()}
-            self.apply(self.plan(wanted))
+            self.apply(self.plan(start))
             self._lived = {name: mask.copy() for name, mask in self._masks.items()}
 
     # --- reading ---
@@ -97,14 +101,14 @@ class Live:
         for name, change in plan.changes.items():
             if name not in masks:
                 raise PlanError(f"the plan names the group {name!r}, which this space does not have")
-            before = np.flatnonzero(masks[name]).tolist()
-            if sorted(change.keep + change.detach) != before:
-                raise PlanError(
-                    f"the plan for group {name!r} was made for other live units than the model has now "
-                    f"({len(change.keep) + len(change.detach)} against {len(before)}); make it from the live model"
-                )
             if not change.live:
                 raise PlanError(f"the plan leaves group {name!r} empty; at least one unit must stay live")
+            expected = plan_to(self.space, {name: change.live}, self._masks, self._lived).changes[name]
+            if change != expected:
+                raise PlanError(
+                    f"the plan for group {name!r} was made for another state of the model than it has now "
+                    f"(it has {int(masks[name].sum())} live units); make it with live.plan(...)"
+                )
             masks[name][:] = False
             masks[name][list(change.live)] = True
             grown[name][list(change.grow)] = True
@@ -157,23 +161,38 @@ class Live:
         """Apply the rule for fresh units along every dimension that has some."""
         roles = {site.dim: site.roles for site in self.space.sites if site.tensor == name}
         for dim, axis in enumerate(axes):
-            if dim not in roles or roles[dim] == {Role.ALONG}:
-                continue
-            settled = {group: masks[group] & ~grown[group] for group in axis.groups}
-            is_old = axis.live(settled)[new[dim]]
-            if is_old.all():
-                continue
-            old_rows, fresh_rows = (
-                torch.from_numpy(np.flatnonzero(flag)).to(values.device) for flag in (is_old, ~is_old)
+            for part in axis.parts:
+                units = part.units[new[dim]]
+                fresh = (units >= 0) & grown[part.group][units]
+                if not fresh.any():
+                    continue
+                old = (units >= 0) & ~fresh
+                reads = Role.IN in roles[dim] and Role.OUT not in roles[dim]
+                values = self._filled(values.transpose(0, dim), units, old, fresh, reads).transpose(0, dim)
+        return values
+
+    def _filled(self, values: Tensor, units: IntArray, old: BoolArray, fresh: BoolArray, reads: bool) -> Tensor:
+        """The rule for fresh units along dimension 0, where a unit may own several positions."""
+        values = values.clone()
+        blocks, places = [], []
+        for chosen in (old, fresh):
+            rows = np.flatnonzero(chosen)
+            rows = rows[np.argsort(units[rows], kind="stable")]
+            index = torch.from_numpy(rows).to(values.device)
+            places.append(index)
+            blocks.append(
+                values[index].reshape(len(np.unique(units[rows])), -1, *values.shape[1:])
+                if len(rows)
+                else values[index]
             )
-            lined = values.transpose(0, dim)
-            fresh = lined.index_select(0, fresh_rows)
-            lined = lined.clone()
-            if Role.OUT in roles[dim]:
-                lined[fresh_rows] = self.fresh.made(fresh)
-            else:
-                lined[old_rows], lined[fresh_rows] = self.fresh.read(lined.index_select(0, old_rows), fresh)
-            values = lined.transpose(0, dim).contiguous()
+        if reads and len(places[0]):
+            kept, made = self.fresh.read(*blocks)
+            values[places[0]] = kept.flatten(0, 1)
+        elif reads:
+            made = blocks[1]
+        else:
+            made = self.fresh.made(blocks[1])
+        values[places[1]] = made.flatten(0, 1)
         return values
 
     # --- the model's tensors ---

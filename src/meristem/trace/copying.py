@@ -36,11 +36,7 @@ def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: boo
         for value in vars(module).values():
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
-    copied = copy.deepcopy(model, memo)
-    for module in copied.modules():
-        module._forward_hooks.clear()
-        module._forward_pre_hooks.clear()
-    return copied
+    return copy.deepcopy(model, memo)
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
@@ -32,7 +33,7 @@ def trace(
     model: nn.Module,
     example_inputs: Any,
     *,
-    pin: Sequence[str] = (),
+    pin: str | Sequence[str] = (),
     rules: Sequence[Rule] = (),
     strict: bool = False,
 ) -> Space:
@@ -46,8 +47,10 @@ def trace(
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
     inputs, named = _inputs(example_inputs)
-    tracer = _Tracer(model, inputs, named, pin, rules, strict)
-    return tracer.space()
+    patterns = [pin] if isinstance(pin, str) else list(pin)
+    generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(generators), torch.inference_mode(False), torch.no_grad():
+        return _Tracer(model, inputs, named, patterns, rules, strict).space()
 
 
 def _inputs(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -85,7 +88,9 @@ class _Tracer:
         self._check_patterns()
         try:
             self._run_full(meta=True)
-        except (OpError, NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+        except TraceError:
+            raise
+        except Exception as error:  # whatever the model's own code makes of tensors without numbers
             self.notes.append(f"traced with real numbers, because it does not run on the meta device ({_line(error)})")
             self._run_full(meta=False)
         if self.strict and self.record.unknown:
@@ -184,14 +189,19 @@ class _Tracer:
         for pattern in self.patterns:
             if not any(fnmatch.fnmatchcase(path, pattern) for path in paths):
                 near = get_close_matches(pattern, paths, 3, 0.4) or paths[:3]
-                raise TraceError(f"pin={pattern!r} matches no module; the nearest are {', '.join(near)}")
+                known = f"the nearest are {', '.join(near)}" if near else "the model has no submodules"
+                raise TraceError(f"pin={pattern!r} matches no module; {known}")
 
     def _apply_patterns(self) -> None:
+        """Pin what matching modules, and all modules inside them, make or pass along; not what they read."""
         for (name, dim), owned in self.record.owned.items():
-            path = name.rpartition(".")[0]
             roles = self.record.roles.get((name, dim), set())
+            if Role.IN in roles and Role.OUT not in roles:
+                continue
+            parts = name.split(".")[:-1]
+            inside = [".".join(parts[: end + 1]) for end in range(len(parts))]
             for pattern in self.patterns:
-                if fnmatch.fnmatchcase(path, pattern) and (roles & {Role.OUT, Role.ALONG} or not roles):
+                if any(fnmatch.fnmatchcase(path, pattern) for path in inside):
                     self.record.labels.pin(owned, f"you pinned it (pin={pattern!r})")
 
     # --- heads ---
@@ -263,10 +273,11 @@ class _Tracer:
         self._pin_alike(made, blamed, reason)
 
     def _pin_alike(self, made: Draft, blamed: set[str], reason: str) -> None:
-        """A head size that cannot change in one layer cannot in others of its class: spare them the proof."""
-        alike = {grid.layer for grid in self.record.grids if blamed and blamed <= made.groups_in(grid.columns)}
-        for grid in self.record.grids:
-            if grid.layer in alike:
+        """A head size that cannot change in one layer cannot at the same reshape of others of its class."""
+        grids = list(_numbered(self.record.grids))
+        alike = {(grid.layer, number) for grid, number in grids if made.groups_in(grid.columns) == blamed}
+        for grid, number in grids:
+            if (grid.layer, number) in alike:
                 self.record.labels.pin_ids(grid.columns, reason)
 
     def _tester(self, made: Draft, sizes: Sizes, failed: OpError) -> Callable[[Sequence[str]], bool]:
@@ -288,6 +299,14 @@ def _guilty(suspects: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> 
         return set(suspects)
     half = len(suspects) // 2
     return _guilty(suspects[:half], fails) | _guilty(suspects[half:], fails) or set(suspects)
+
+
+def _numbered(grids: Sequence[Grid]) -> Iterator[tuple[Grid, int]]:
+    """Grids with their number inside their own module."""
+    seen: dict[str, int] = {}
+    for grid in grids:
+        seen[grid.path] = seen.get(grid.path, -1) + 1
+        yield grid, seen[grid.path]
 
 
 def _plans(made: Draft) -> list[dict[str, BoolArray]]:

@@ -54,9 +54,6 @@ def test_refused(target, message: str) -> None:
         plan_to(SPACE, target, ALL, ALL)
 
 
-@pytest.mark.xfail(
-    reason="BUG: np.asarray(..., int64) truncates fractions, reads masks as units 0 and 1, leaks its errors"
-)
 @pytest.mark.parametrize("units", [[0.5], ["x"], 3, [True, False, True, False], np.array([True, False, True, False])])
 def test_units_that_are_not_numbers_of_units(units) -> None:
     """A mask or a fraction would silently mean other units than were asked for."""
