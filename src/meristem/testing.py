@@ -129,7 +129,7 @@ class _Replay:
     def step(self, step: Step) -> None:
         args, kwargs = tree_map(self._argument, (step.arguments, step.kwargs))
         name = step.func.overloadpacket.__name__
-        if name == "add_" and not step.arguments[0].is_floating_point():
+        if name == "add_" and self._is_buffer(step.arguments[0]):
             return  # a counter of the model's own
         if name.startswith("_scaled_dot_product"):  # the fused kernels do not give gradients to every argument
             outs = (_attention(step.func, args, kwargs), *step.outs[1:])
@@ -206,8 +206,10 @@ def _attention(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ten
     given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
     mask = given.get("attn_mask", given.get("attn_bias"))
     causal = bool(given.get("is_causal", False))
+    query, key, value = given["query"], given["key"], given["value"]
+    grouped = query.dim() == 4 and query.shape[1] != key.shape[1]
     return torch.nn.functional.scaled_dot_product_attention(
-        given["query"], given["key"], given["value"], mask, is_causal=causal, scale=given.get("scale")
+        query, key, value, mask, is_causal=causal, scale=given.get("scale"), enable_gqa=grouped
     )
 
 

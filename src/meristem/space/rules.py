@@ -14,7 +14,10 @@ from torch import nn
 
 @dataclass(frozen=True)
 class LayerRule:
-    """``sizes``: (attribute, tensor, dim) triples. ``ties``: lists of (tensor, dim) that must keep the same units."""
+    """``sizes``: (attribute, tensor, dim) triples; an entry of a tuple is written ``"normalized_shape[0]"``.
+
+    ``ties``: lists of (tensor, dim) that must keep the same units.
+    """
 
     layer: type[nn.Module]
     sizes: Callable[[nn.Module], Sequence[tuple[str, str, int]]]
@@ -48,6 +51,12 @@ def _recurrent_ties(layer: nn.Module) -> list[list[tuple[str, int]]]:
     return [hidden, projected]
 
 
+def _normalized_sizes(layer: nn.Module) -> list[tuple[str, str, int]]:
+    shape = layer.normalized_shape
+    assert isinstance(shape, tuple)
+    return [(f"normalized_shape[{dim}]", "weight", dim) for dim in range(len(shape))]
+
+
 def _attention_sizes(layer: nn.Module) -> list[tuple[str, str, int]]:
     return [
         ("embed_dim", "out_proj.weight", 0),
@@ -59,6 +68,8 @@ def _attention_sizes(layer: nn.Module) -> list[tuple[str, str, int]]:
 BUILT_IN: tuple[LayerRule, ...] = (
     LayerRule(nn.Linear, lambda layer: [("in_features", "weight", 1), ("out_features", "weight", 0)]),
     LayerRule(nn.Embedding, lambda layer: [("embedding_dim", "weight", 1)]),
+    LayerRule(nn.EmbeddingBag, lambda layer: [("embedding_dim", "weight", 1)]),
+    LayerRule(nn.RMSNorm, _normalized_sizes),
     LayerRule(nn.PReLU, lambda layer: [("num_parameters", "weight", 0)]),
     LayerRule(nn.RNNBase, _recurrent_sizes, _recurrent_ties),
     LayerRule(nn.RNNCellBase, lambda layer: [("input_size", "weight_ih", 1), ("hidden_size", "weight_hh", 1)]),
@@ -70,6 +81,15 @@ HEADS_TIED_TO_INPUT: tuple[type[nn.Module], ...] = (nn.MultiheadAttention,)
 
 
 _SIZED_BY_ATTRIBUTES = (nn.MultiheadAttention, nn.Unflatten, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
+def attribute_and_index(name: str) -> tuple[str, int | None]:
+    """
+    >>> attribute_and_index("num_heads"), attribute_and_index("normalized_shape[0]")
+    (('num_heads', None), ('normalized_shape', 0))
+    """
+    attribute, bracket, index = name.rstrip("]").partition("[")
+    return attribute, int(index) if bracket else None
 
 
 def reshapes_by_attributes(module: nn.Module) -> bool:
@@ -90,9 +110,11 @@ def write_size(module: nn.Module, name: str, index: int | None, value: int) -> N
 def counts_heads(name: str) -> bool:
     """Whether an attribute of this name counts attention heads or groups of channels.
 
-    >>> [counts_heads(name) for name in ("num_heads", "n_head", "head_dim", "groups", "heads", "header")]
-    [True, True, False, True, True, False]
+    >>> [counts_heads(name) for name in ("num_heads", "n_head", "head_dim", "d_head", "groups", "heads", "header")]
+    [True, True, False, False, True, True, False]
     """
+    if sizes_a_head(name):
+        return False
     return name in {"groups", "num_groups", "nhead", "num_kv", "h"} or (_mentions_head(name) and not _is_a_size(name))
 
 
@@ -126,6 +148,8 @@ def sizes_a_width(name: str) -> bool:
         "d_model",
         "chs",
     )
+    if name in {"nf", "nx"}:
+        return True
     return any(word in name for word in words) and not sizes_a_head(name) and "kernel" not in name
 
 

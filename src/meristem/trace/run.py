@@ -72,7 +72,12 @@ class Step:
 
 
 class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """One labelled run. It is the context (see ``ops/context.py``) that rules work with."""
+    """One labelled run. It is the context (see ``ops/context.py``) that rules work with.
+
+    A ``forgiving`` run takes an operation that its rule cannot handle for unknown.
+    """
+
+    forgiving = True
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.labels = record.labels
         self.listener = listener
         self.where = ""
-        self.scalars: list[tuple[str, tuple[Any, ...]]] = []
+        self.scalars: dict[str, set[tuple[Any, ...]]] = {}
         self._modules = dict(model.named_modules())
         self._stack: list[str] = [""]
         self._inputs: dict[str, list[Dim]] = {}
@@ -167,7 +172,10 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             results = rule(self, arguments, outs) if outs else []
         except (ValueError, IndexError, KeyError) as error:
-            raise self._failed(str(error), arguments) from error
+            if not self.forgiving:
+                raise self._failed(str(error), arguments) from error
+            self.record.unknown.setdefault(f"{func.namespace}::{name} (in this form)", self.path)
+            results = unknown(self, arguments, outs)
         for out, dims in zip(outs, results, strict=False):
             assert [dim.size for dim in dims] == list(out.shape), (name, dims, out.shape)
             if id(out) not in self._names:
@@ -189,11 +197,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note_scalars(self, name: str, arguments: dict[str, Any]) -> None:
         numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
-        self.scalars.append((self.where, numbers))
-        self.scalar_seen(arguments)
+        self.scalars.setdefault(self.where, set()).add(numbers)
+        self.scalar_seen(numbers, arguments)
 
-    def scalar_seen(self, arguments: dict[str, Any]) -> None:
-        """Hook for the proof: called when an operation's plain numbers have been noted."""
+    def scalar_seen(self, numbers: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+        """Called with the plain numbers of an operation; the proof compares them with those of the full run."""
 
     def _failed(self, message: str, arguments: dict[str, Any]) -> OpError:
         tensors = [value for value in _flat(list(arguments.values())) if isinstance(value, Tensor)]

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from meristem.cost.count import cost_at
 from meristem.errors import TraceError
 from meristem.space.axis import BoolArray, IntArray
-from meristem.space.rules import BUILT_IN, HEADS_TIED_TO_INPUT, LayerRule, OpRule, Rule
+from meristem.space.rules import BUILT_IN, HEADS_TIED_TO_INPUT, LayerRule, OpRule, Rule, attribute_and_index
 from meristem.space.space import Role, Space
 from meristem.trace.build import Draft, build, draft, remembered_sizes
 from meristem.trace.copying import copy_with, named_tensors, tensors_in
@@ -46,9 +46,11 @@ def trace(
     """
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TraceError("a ScriptModule cannot be resized; trace the nn.Module it was made from")
     inputs, named = _inputs(example_inputs)
     patterns = [pin] if isinstance(pin, str) else list(pin)
-    generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(generators), torch.inference_mode(False), torch.no_grad():
         return _Tracer(model, inputs, named, patterns, rules, strict).space()
 
@@ -180,8 +182,12 @@ class _Tracer:
                     continue
                 for name, tensor, dim in rule.sizes(module):
                     owned = self.record.owned.get((canonical.get(_join(path, tensor), ""), dim))
-                    if owned is not None and getattr(module, name, None) == owned.size:
-                        found[path, name, None] = [(owned.size, owned.ids)]
+                    attribute, index = attribute_and_index(name)
+                    value = getattr(module, attribute, None)
+                    if index is not None and isinstance(value, (tuple, list)) and index < len(value):
+                        value = value[index]
+                    if owned is not None and value == owned.size:
+                        found[path, attribute, index] = [(owned.size, owned.ids)]
         return found
 
     def _check_patterns(self) -> None:

@@ -54,9 +54,16 @@ def attention(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """Fused scaled dot-product attention on (..., heads, length, size)."""
     query, key, value = (ctx.dims(a[name]) for name in ("query", "key", "value"))
     batch = []
+    reason = f"it is a batch of fixed size in {ctx.where}"
     for q, k, v in zip(query[:-2], key[:-2], value[:-2], strict=True):
-        reason = f"it is a batch of fixed size in {ctx.where}"
-        batch.append(ctx.labels.unite(ctx.labels.unite(q, k, reason), v, reason))
+        shared = ctx.labels.unite(k, v, reason)
+        if q.size > shared.size > 1:  # grouped queries: several query heads read one key and value head
+            readers, each = ctx.labels.split(plain(q), [shared.size, q.size // shared.size])
+            ctx.labels.pin(each, f"it counts the queries of a group in {ctx.where}")
+            ctx.labels.unite(readers, shared, reason)
+            batch.append(q)
+        else:
+            batch.append(ctx.labels.unite(q, shared, reason))
         ctx.heads(batch[-1])
     inner = ctx.labels.unite(query[-1], key[-1], f"it is contracted with a fixed dimension in {ctx.where}")
     if a.get("scale") is None:

@@ -141,9 +141,7 @@ def split(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     if whole.ids is None:
         parts = [Dim(size, constant=whole.constant) for size in sizes]
     elif len(set(sizes)) == 1 and len(sizes) > 1:
-        count, part = ctx.labels.split(plain(whole), [len(sizes), sizes[0]])
-        ctx.labels.pin(count, f"it counts the parts of a split in {ctx.where}")
-        parts = [part] * len(sizes)
+        parts = [_united_parts(ctx, whole, len(sizes))] * len(sizes)
     else:
         cuts = np.cumsum(sizes)[:-1]
         parts = [dim_of(ids) for ids in np.split(whole.ids, cuts)]
@@ -151,12 +149,19 @@ def split(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     return [[*dims[:at], part, *dims[at + 1 :]] for part in parts]
 
 
+def _united_parts(ctx: Context, whole: Dim, count: int) -> Dim:
+    """One part of a dimension that is cut into ``count`` equal ones, after the same index of all parts is united."""
+    pieces = [dim_of(ids) for ids in np.split(whole.vector(), count)]
+    part = pieces[0]
+    for piece in pieces[1:]:
+        part = ctx.labels.unite(part, piece, f"another part of the same dimension is fixed in {ctx.where}")
+    return part
+
+
 def gated_halves(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     dims = ctx.dims(a["self"])
     at = axis_at(a.get("dim", -1), len(dims))
-    halves, part = ctx.labels.split(plain(dims[at]), [2, dims[at].size // 2])
-    ctx.labels.pin(halves, f"it counts the halves in {ctx.where}")
-    return [[*dims[:at], part, *dims[at + 1 :]]]
+    return [[*dims[:at], _united_parts(ctx, dims[at], 2), *dims[at + 1 :]]]
 
 
 def unbind(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:

@@ -57,10 +57,12 @@ def columns_to_image(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list
 
 
 def embedding(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Rows of a table looked up by number, one by one or summed in bags."""
     table = ctx.dims(a["weight"])
     ctx.labels.pin(table[0], f"it is looked up by number in {ctx.where}")
     ctx.makes(table[1])
-    return [[*(plain(dim) for dim in ctx.dims(a["indices"])), plain(table[1])]]
+    looked_up = [*(Dim(size) for size in outs[0].shape[:-1]), plain(table[1])]
+    return [looked_up, *(fixed(out) for out in outs[1:])]
 
 
 def index(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:

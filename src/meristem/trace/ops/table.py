@@ -85,7 +85,7 @@ def _table() -> dict[str, OpRuleFunction]:
         (unfold_windows, "unfold"),
         (image_to_columns, "im2col"),
         (columns_to_image, "col2im"),
-        (embedding, "embedding"),
+        (embedding, "embedding _embedding_bag _embedding_bag_forward_only"),
         (index, "index _unsafe_index"),
         (
             along_a_dimension,
