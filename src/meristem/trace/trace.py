@@ -287,12 +287,13 @@ class _Tracer:
                 self.record.labels.pin_ids(grid.columns, reason)
 
     def _tester(self, made: Draft, sizes: Sizes, failed: OpError) -> Callable[[Sequence[str]], bool]:
-        """Whether the same failing plan still fails when only the named groups are reduced."""
+        """Whether the failing plan still fails at the same place when only the named groups are reduced."""
         masks = _plans(made)[failed.plan]
 
         def fails(names: Sequence[str]) -> bool:
             only = {name: mask if name in names else np.ones_like(mask) for name, mask in masks.items()}
-            return self.prover.failure(made, sizes, only, [failed.training]) is not None
+            again = self.prover.failure(made, sizes, only, [failed.training])
+            return again is not None and again.where == failed.where
 
         return fails
 
