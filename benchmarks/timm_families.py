@@ -194,28 +194,27 @@ def reasons(row: Row) -> str:
     return "; ".join(f"{count} x {reason[:90]}" for reason, count in Counter(short).most_common(2))
 
 
-_PREFACE = (
-    "# The model families of timm",
-    "",
-    "The smallest model of each family: traced, every group cut to half its units at random, run forward and backward in",
-    "double precision, and compared with the masked full-size model (largest difference relative to the largest value) and",
-    "with torch's own counts. `pinned` is 100 minus `free`, with the most frequent reasons. Times are those of one thread on",
-    "a shared machine. Made by",
-    "",
-    "```sh",
-    "pip install timm",
-    "python benchmarks/timm_families.py --out timm.jsonl",
-    "python benchmarks/timm_families.py --out timm.jsonl --table docs/timm.md",
-    "```",
-)
+_PREFACE = """\
+# The model families of timm
+
+The smallest model of each family: traced, every group cut to half its units at random, run forward and backward in double
+precision, and compared with the masked full-size model (largest difference relative to the largest value) and with torch's
+own counts. What is not free is pinned; the last column gives the most frequent reasons. Times are those of one thread on a
+shared machine. Made by
+
+```sh
+pip install timm
+python benchmarks/timm_families.py --out timm.jsonl
+python benchmarks/timm_families.py --out timm.jsonl --table docs/timm.md
+```
+"""  # noqa: E501
 
 
 def table(rows: list[Row]) -> str:
     free = [row["free_frac"] > 0.5 for row in rows if "free_frac" in row]
     equal = [row["stage"] == "done" and all(found.startswith("free") for found in problems(row)) for row in rows]
     lines = [
-        *_PREFACE,
-        "",
+        _PREFACE,
         f"{len(rows)} families: {len(free)} traced, {sum(free)} with more than half of the parameters free, "
         f"{sum(equal)} equal to the masked reference and to torch's counts.",
         "",
