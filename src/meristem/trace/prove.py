@@ -143,9 +143,15 @@ class Reduced(Run):  # type: ignore[no-untyped-call]
 
     forgiving = False
 
-    def __init__(self, *args: Any, scalars: Scalars, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, scalars: Scalars, cuts: Mapping[str, list[IntArray]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._expected = scalars
+        self._expected, self._cuts = scalars, cuts
+
+    def cut(self, part: Dim) -> None:
+        """What is cut out by position must be what is left of a part that the full run cut out here."""
+        vector = np.maximum(part.vector(), 0)
+        if not any(np.array_equal(vector, known) for known in self._cuts.get(self.where, [])):
+            raise MismatchError("it cuts out other units by position")
 
     def scalar_seen(self, numbers: tuple[Any, ...], arguments: dict[str, Any]) -> None:
         if numbers not in self._expected.get(self.where, {numbers}):
@@ -181,11 +187,11 @@ class Prover:
         alone = np.isin(made.group_of, numbers) & (not lenient)
         for training in self.scalars if modes is None else modes:
             checker = Checker(alone, lenient)
-            failed = self._run(made, checker, reduced.train(training), live, training)
+            failed = self._run(made, checker, reduced.train(training), live, masks, training)
             if failed is None:
                 continue
             if alone.any():  # once more with every label, to see all that the failing operation touches
-                again = self._run(made, Checker(np.zeros_like(alone), True), reduced, live, training)
+                again = self._run(made, Checker(np.zeros_like(alone), True), reduced, live, masks, training)
                 failed.dims += again.dims if again is not None else []
             failed.training = training
             return failed
@@ -201,12 +207,20 @@ class Prover:
             shrunk = shrunk if rows is None else shrunk.index_select(dim, torch.from_numpy(rows))
         return shrunk.clone()
 
+    @staticmethod
+    def _left(made: Draft, checker: Checker, ids: IntArray, masks: Mapping[str, BoolArray]) -> IntArray:
+        """The labels that are left of a dimension which had ``ids`` in the full run."""
+        kept = made.axis(len(ids), ids).live(masks)
+        labels = checker.known(made.resolution.leaves(ids), kept)
+        return np.zeros(int(kept.sum()), dtype=np.int64) if labels is None else labels
+
     def _run(
         self,
         made: Draft,
         checker: Checker,
         reduced: nn.Module,
         live: Mapping[tuple[str, int], BoolArray],
+        masks: Mapping[str, BoolArray],
         training: bool,
     ) -> OpError | None:
         record = Record(checker)
@@ -215,7 +229,12 @@ class Prover:
             ids = checker.known([] if dim.ids is None else made.resolution.leaves(dim.ids), kept)
             size = int(kept.sum())
             record.owned[key] = Dim(size, ids, constant=size == 1, origin=key)
-        run = Reduced(reduced, record, self.like, meta=self.meta, counting=False, scalars=self.scalars[training])
+        cuts = {
+            where: [self._left(made, checker, ids, masks) for ids in parts] for where, parts in made.record.cuts.items()
+        }
+        run = Reduced(
+            reduced, record, self.like, meta=self.meta, counting=False, scalars=self.scalars[training], cuts=cuts
+        )
         for tensor in _tensors_of(self.inputs, self.named):
             run.give(tensor)
         try:

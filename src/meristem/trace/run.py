@@ -50,6 +50,7 @@ class Record:
     across: list[IntArray] = field(default_factory=list)
     heads: list[IntArray] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
+    cuts: dict[str, list[IntArray]] = field(default_factory=dict)
 
 
 class OpError(Exception):
@@ -306,6 +307,10 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 value = value[index]
             if type(value) is int and value == dim.size:
                 self._follow([name], dim.ids, index)
+
+    def cut(self, part: Dim) -> None:
+        """A part was cut out of a dimension with units, by position; the proof compares it with the full run's."""
+        self.record.cuts.setdefault(self.where, []).append(part.vector())
 
     def viewed(self, dims: Sequence[Dim]) -> None:
         """Sizes that the running module remembers by a well-known name follow the dimensions it has just asked for."""

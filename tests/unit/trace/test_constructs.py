@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+from torch.utils.flop_counter import FlopCounterMode
 
 import meristem
 from helpers import assert_is_masked_reference, go, random_target
@@ -80,6 +81,36 @@ class RelativeBias(nn.Module):
         return self.head(out.transpose(1, 2).reshape(b, n, -1))
 
 
+class RegisterTokens(nn.Module):
+    """Tokens of the model's own, cut off again by a fixed number: they must stay, though every size would fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.registers = nn.Linear(5, 8), nn.Parameter(torch.randn(1, 4, 8))
+        self.mlp, self.head = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        x = torch.cat([self.registers.expand(len(x), -1, -1), x], 1)
+        return self.head((x + self.mlp(x))[:, 4:].mean(1))
+
+
+class HeadsInBatch(nn.Module):
+    """Heads are folded into the batch of a convolution: its cost follows them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 3
+        self.embed, self.pool = nn.Linear(5, 12), nn.Conv1d(4, 4, 3, padding=1, groups=4)
+        self.head = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        x = self.embed(x).view(b, n, self.num_heads, -1).permute(0, 2, 3, 1)
+        x = self.pool(x.reshape(-1, x.shape[2], n)).reshape(b, -1, n)
+        return self.head(x.transpose(1, 2))
+
+
 def sequential(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers)
 
@@ -92,6 +123,8 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
         {"embed": 8, "q:heads": 2, "q": 3, "v": 3},
     ),
     "relative bias": (RelativeBias, (torch.randn(2, 4, 5),), {"embed": 8, "q:heads": 3, "q": 2, "v": 2}),
+    "register tokens": (RegisterTokens, (torch.randn(2, 6, 5),), {"embed": 8}),
+    "heads in the batch": (HeadsInBatch, (torch.randn(2, 6, 5),), {"embed": 3, "embed:2": 4}),
     "hardswish": (
         lambda: sequential(nn.Conv2d(3, 6, 1), nn.Hardswish(inplace=True), nn.Conv2d(6, 2, 1)),
         (torch.randn(2, 3, 4, 4),),
@@ -132,6 +165,9 @@ def test_free_and_exact(name: str) -> None:
     for seed in range(3):
         go(live, random_target(space, np.random.default_rng(seed)))
         assert_is_masked_reference(live, full, inputs)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            copy.deepcopy(model).to("meta")(*(value.to("meta") for value in inputs))
+        assert 2 * meristem.count_macs(space, live.widths) == counter.get_total_flops()
 
 
 def test_a_script_module_is_refused() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from torch import Tensor
 
 from meristem.trace.labels import Dim
@@ -80,26 +79,31 @@ def convolution(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
     given, weight = ctx.dims(a["input"]), a["weight"]
     kernel = list(weight.shape[2:])
     at = len(given) - len(kernel) - 1
-    channels = given[at]
-    for dim in given[at + 1 :]:
-        ctx.labels.pin(dim, f"it is a spatial dimension of {ctx.where}")
+    batch, channels, places = given[:at], given[at], given[at + 1 :]
+    if _is_pointwise(a, kernel):
+        sampled = list(places)
+    else:
+        for dim in places:
+            ctx.labels.pin(dim, f"it is a spatial dimension of {ctx.where}")
+        sampled = [Dim(size) for size in outs[0].shape[at + 1 :]]
     for place, size in enumerate(kernel, start=2):
         ctx.labels.pin(ctx.owned(weight, place, Dim(size)), f"it is a kernel dimension of {ctx.where}")
-    sampled = given[at + 1 :] if a["transposed"] else outs[0].shape[at + 1 :]
-    places = [
-        given[0].size if at else 1,
-        *(size.size if isinstance(size, Dim) else size for size in sampled),
-        *kernel,
-    ]
-    made = _filters(ctx, a, channels, outs[0].shape[at], int(np.prod(places)))
+    counted = [*batch, *(places if a["transposed"] else sampled), *(Dim(size) for size in kernel)]
+    made = _filters(ctx, a, channels, outs[0].shape[at], counted)
     ctx.remember(["in_channels"], channels)
     ctx.remember(["out_channels"], made)
     if a.get("bias") is not None:
         made = ctx.labels.unite(made, ctx.owned(a["bias"], 0, made), f"it meets a fixed bias in {ctx.where}")
-    return [[*given[:at], plain(made), *(Dim(size) for size in outs[0].shape[at + 1 :])]]
+    return [[*batch, plain(made), *sampled]]
 
 
-def _filters(ctx: Context, a: Arguments, channels: Dim, out_size: int, places: int) -> Dim:
+def _is_pointwise(a: Arguments, kernel: Sequence[int]) -> bool:
+    """Whether a convolution treats every place alone, so that places may come and go."""
+    ones, zeros = {*kernel, *a["stride"]} == {1}, not any(a["padding"])
+    return ones and zeros and not a["transposed"]
+
+
+def _filters(ctx: Context, a: Arguments, channels: Dim, out_size: int, counted: Dims) -> Dim:
     """The output channels of a convolution, after its weight has met the input channels."""
     weight, groups, turned = a["weight"], a["groups"], a["transposed"]
     per_in, per_out = channels.size // groups, out_size // groups
@@ -107,7 +111,7 @@ def _filters(ctx: Context, a: Arguments, channels: Dim, out_size: int, places: i
     if groups > 1 and per_in == per_out == 1:  # depthwise: the filter goes along with its channel
         made = ctx.labels.unite(ctx.owned(weight, 0, channels), channels, reason)
         ctx.remember(["groups"], made)
-        ctx.term(places, [made])
+        ctx.term(1, [*counted, made])
         return made
     count, inside = (Dim(1), channels) if groups == 1 else ctx.labels.split(plain(channels), [groups, per_in])
     reader = ctx.owned(weight, 0, channels) if turned else ctx.owned(weight, 1, inside)
@@ -115,7 +119,7 @@ def _filters(ctx: Context, a: Arguments, channels: Dim, out_size: int, places: i
     ctx.reads(reader)
     filters = ctx.dims(weight)[1 if turned else 0]
     ctx.makes(filters)
-    ctx.term(places, [reader, filters])
+    ctx.term(1, [*counted, reader, filters])
     if groups == 1:
         return filters
     ctx.remember(["groups"], count)

@@ -145,6 +145,8 @@ def split(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     else:
         cuts = np.cumsum(sizes)[:-1]
         parts = [dim_of(ids) for ids in np.split(whole.ids, cuts)]
+        for piece in parts:
+            ctx.cut(piece)
     ctx.viewed(parts[:1] if len(set(sizes)) == 1 else parts)
     return [[*dims[:at], part, *dims[at + 1 :]] for part in parts]
 
@@ -190,6 +192,7 @@ def slice_(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     else:
         begin, end, step = slice(a.get("start"), a.get("end"), a.get("step", 1)).indices(len(ids))
         dims[at] = dim_of(ids[begin:end:step])
+        ctx.cut(dims[at])
         ctx.viewed([dims[at]])
     return [dims]
 
