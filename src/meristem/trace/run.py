@@ -20,6 +20,7 @@ from meristem.trace.labels import Dim, Labels
 from meristem.trace.ops.context import Dims, OpRuleFunction
 from meristem.trace.ops.elementwise import made_of_constants, pointwise, unknown
 from meristem.trace.ops.table import TABLE
+from meristem.trace.shapes import SHORTCUTS
 
 TensorDim = tuple[str, int]
 
@@ -79,6 +80,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     forgiving = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch's guard against being compiled would import the whole compiler, a second, at the first trace."""
+        return False
 
     def __init__(
         self,
@@ -158,7 +164,10 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         self.where = f"{name} in {self.path or 'the model itself'}"
         try:
-            outs = _batch_norm_shapes(arguments) if self.meta and name in _SLOW_ON_META else func(*args, **kwargs)
+            shortcut = SHORTCUTS.get(name) if self.meta else None
+            outs = shortcut(arguments) if shortcut is not None else None
+            if outs is None:
+                outs = func(*args, **kwargs)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._failed(str(error), arguments) from error
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in _flat(outs) if isinstance(out, Tensor)]
@@ -356,20 +365,6 @@ def _is_pointwise(func: Any, name: str) -> bool:
 
 def _flat(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in _flat(item)] if isinstance(value, (list, tuple)) else [value]
-
-
-# Torch works the shapes of these out in Python, which takes most of the time of a trace; they are known anyway.
-_SLOW_ON_META = ("native_batch_norm", "_native_batch_norm_legit_no_training")
-
-
-def _batch_norm_shapes(arguments: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    given = arguments["input"]
-    channels = given.shape[1]
-    for name in ("weight", "bias", "running_mean", "running_var"):
-        if arguments.get(name) is not None and len(arguments[name]) != channels:
-            raise RuntimeError(f"batch norm: {name} has {len(arguments[name])} channels, the input {channels}")
-    saved = channels if arguments.get("training") else 0
-    return torch.empty_like(given), given.new_empty(saved), given.new_empty(saved)
 
 
 def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
