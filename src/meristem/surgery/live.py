@@ -130,7 +130,7 @@ class Live:
         with torch.no_grad():
             values = self._store.exchange(name, current.detach(), old, new)
             if isinstance(current, nn.Parameter):
-                values = self._with_fresh(name, values, axes, new, masks, grown)
+                values = self._with_fresh(name, values, axes, new, grown)
             values = self._formatted(name, values)
             if not isinstance(current, nn.Parameter):
                 self._write(name, values)
@@ -146,7 +146,9 @@ class Live:
                 slots[id(current)],
                 current,
                 parameter,
-                lambda key, state: self._formatted(name, self._store.exchange_state(name, key, state, old, new)),
+                lambda key, state, fill: self._formatted(
+                    name, self._store.exchange_state(name, key, state, old, new, fill)
+                ),
             )
 
     def _with_fresh(
@@ -155,7 +157,6 @@ class Live:
         values: Tensor,
         axes: tuple[Axis, ...],
         new: list[IntArray],
-        masks: Mapping[str, BoolArray],
         grown: Mapping[str, BoolArray],
     ) -> Tensor:
         """Apply the rule for fresh units along every dimension that has some."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn, optim
 
 from meristem.errors import SurgeryError
@@ -18,7 +17,7 @@ _STATE: dict[type[optim.Optimizer], dict[str, bool]] = {
     optim.RMSprop: {"square_avg": True, "momentum_buffer": False, "grad_avg": False},
 }
 
-Exchange = Callable[[str, Tensor], Tensor]  # (state key, current) -> resized, NaN where nothing ever lived
+Exchange = Callable[[str, Tensor, float], Tensor]  # (state key, current, value where nothing ever lived) -> resized
 
 
 def check_supported(optimizer: optim.Optimizer) -> None:
@@ -53,10 +52,6 @@ def replace_parameter(
     state = optimizer.state.pop(old)
     for key, second_moment in _STATE[type(optimizer)].items():
         if isinstance(state.get(key), Tensor):
-            state[key] = _settled(exchange(key, state[key]), state[key], second_moment)
+            fresh = float(state[key].mean()) if second_moment else 0.0
+            state[key] = exchange(key, state[key], fresh)
     optimizer.state[new] = state
-
-
-def _settled(moved: Tensor, current: Tensor, second_moment: bool) -> Tensor:
-    fill = float(current.mean()) if second_moment and current.numel() else 0.0
-    return torch.nan_to_num(moved, nan=fill) if moved.isnan().any() else moved

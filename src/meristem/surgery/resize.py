@@ -49,14 +49,18 @@ def leaving(old: Positions, new: Positions) -> list[list[IntArray]]:
     ]
 
 
-def resized(current: Tensor, home: Tensor, old: Positions, new: Positions) -> Tensor:
-    """The tensor at ``new``: what stays from ``current`` (which is at ``old``), what comes in from ``home``."""
+def resized(current: Tensor, home: Tensor, old: Positions, new: Positions, fill: float | None = None) -> Tensor:
+    """The tensor at ``new``: what stays from ``current`` (which is at ``old``), what comes in from ``home``.
+
+    With ``fill``, NaN in the home means that nothing ever lived there. What stays is never touched.
+    """
     stay = [np.isin(was, now, assume_unique=True) for was, now in zip(old, new, strict=True)]
     kept = take(current, [np.flatnonzero(flags) for flags in stay])
     if list(kept.shape) == [len(now) for now in new]:
         return kept.clone() if kept is current else kept
     whole = take(home, new)
     whole = whole.clone() if whole is home else whole
+    whole = whole if fill is None else torch.nan_to_num(whole, nan=fill)
     whole = whole.to(current.device, current.dtype)
     where = [np.searchsorted(now, was[flags]) for was, now, flags in zip(old, new, stay, strict=True)]
     put(whole, where, kept)

@@ -32,13 +32,15 @@ class Store:
         self._park(home, current, old, new)
         return resized(current, home, old, new)
 
-    def exchange_state(self, name: str, key: str, current: Tensor, old: Positions, new: Positions) -> Tensor:
-        """The same for a tensor of optimizer state; places that never lived come out as NaN."""
+    def exchange_state(
+        self, name: str, key: str, current: Tensor, old: Positions, new: Positions, fill: float
+    ) -> Tensor:
+        """The same for a tensor of optimizer state; places that never lived come out as ``fill``."""
         home = self._states.get((name, key))
         if home is None:
             home = self._states[name, key] = torch.full(self._homes[name].shape, torch.nan, dtype=current.dtype)
         self._park(home, current, old, new)
-        return resized(current, home, old, new)
+        return resized(current, home, old, new, fill)
 
     @staticmethod
     def _park(home: Tensor, current: Tensor, old: Positions, new: Positions) -> None:

@@ -204,7 +204,7 @@ class Prover:
             return torch.empty(shape, dtype=tensor.dtype, device="meta")
         shrunk = tensor.detach()
         for dim, rows in enumerate(kept):
-            shrunk = shrunk if rows is None else shrunk.index_select(dim, torch.from_numpy(rows))
+            shrunk = shrunk if rows is None else shrunk.index_select(dim, torch.from_numpy(rows).to(tensor.device))
         return shrunk.clone()
 
     @staticmethod

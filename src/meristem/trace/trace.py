@@ -222,10 +222,10 @@ class _Tracer:
             )
             if whole is None or grid.layer in self.given_up:
                 continue
-            at = len(labels.edges), len(labels.factorings)
+            before = len(labels.edges)
             cells = labels.merge([dim_of(grid.rows), dim_of(grid.columns)])
             labels.unite(cells, whole, f"{grid.path} has one width for both")
-            self.tied.setdefault(grid.layer, []).extend(range(at[0], len(labels.edges)))
+            self.tied.setdefault(grid.layer, []).extend(range(before, len(labels.edges)))
             tied = True
         return tied
 

@@ -75,15 +75,23 @@ def test_store_remembers_the_last_value_that_lived(trip: list[list[np.ndarray]])
     assert torch.equal(current, model)
 
 
-def test_state_that_never_lived_is_marked() -> None:
+def test_state_that_never_lived_is_filled() -> None:
     store = Store()
     store.adopt("w", torch.zeros(3))
-    grown = store.exchange_state("w", "m", torch.tensor([5.0]), [np.array([1])], [np.arange(3)])
-    assert grown.isnan().tolist() == [True, False, True]
-    shrunk = store.exchange_state("w", "m", torch.tensor([1.0, 2.0, 3.0]), [np.arange(3)], [np.array([0])])
+    grown = store.exchange_state("w", "m", torch.tensor([5.0]), [np.array([1])], [np.arange(3)], 7.0)
+    assert grown.tolist() == [7.0, 5.0, 7.0]
+    shrunk = store.exchange_state("w", "m", torch.tensor([1.0, 2.0, 3.0]), [np.arange(3)], [np.array([0])], 7.0)
     assert shrunk.tolist() == [1.0]
-    back = store.exchange_state("w", "m", torch.tensor([9.0]), [np.array([0])], [np.arange(3)])
+    back = store.exchange_state("w", "m", torch.tensor([9.0]), [np.array([0])], [np.arange(3)], 7.0)
     assert back.tolist() == [9.0, 2.0, 3.0]
+
+
+def test_a_diverged_moment_is_not_repaired() -> None:
+    """NaN in live state is the user's to see: only places that never lived are filled."""
+    store = Store()
+    store.adopt("w", torch.zeros(3))
+    grown = store.exchange_state("w", "m", torch.tensor([torch.nan]), [np.array([1])], [np.arange(3)], 0.0)
+    assert grown.isnan().tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
