@@ -1,8 +1,11 @@
 """meristem grows neural networks while they train."""
 
+from meristem.control.budget import Budget
+from meristem.control.method import Method, methods
 from meristem.cost.count import count_macs, count_params
 from meristem.errors import MeristemError
 from meristem.export import export, load, save
+from meristem.grower import Grower
 from meristem.space.plan import Plan
 from meristem.space.space import Space
 from meristem.surgery.attach import Gates
@@ -10,15 +13,19 @@ from meristem.surgery.live import Live
 from meristem.trace.trace import trace
 
 __all__ = [
+    "Budget",
     "Gates",
+    "Grower",
     "Live",
     "MeristemError",
+    "Method",
     "Plan",
     "Space",
     "count_macs",
     "count_params",
     "export",
     "load",
+    "methods",
     "save",
     "trace",
 ]

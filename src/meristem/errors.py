@@ -21,3 +21,7 @@ class SurgeryError(MeristemError):
 
 class FileError(MeristemError):
     """A saved model is missing, damaged, or does not fit the model it is loaded into."""
+
+
+class BudgetError(MeristemError):
+    """A budget is not understood, or no network of the space meets it."""

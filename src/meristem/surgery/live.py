@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,6 +67,11 @@ class Live:
         """Which units of each group are live (copies)."""
         return {name: mask.copy() for name, mask in self._masks.items()}
 
+    @property
+    def lived(self) -> dict[str, BoolArray]:
+        """Which units of each group are live or have ever been (copies)."""
+        return {name: mask.copy() for name, mask in self._lived.items()}
+
     def plan(self, target: Mapping[str, Iterable[int]]) -> Plan:
         """The plan that makes exactly ``target[group]`` live in every group it names."""
         return plan_to(self.space, target, self._masks, self._lived)
@@ -88,11 +94,14 @@ class Live:
         self._masks = masks
         for name, mask in masks.items():
             self._lived[name] |= mask
+        self._write_sizes(touched)
+        self.version += 1
+
+    def _write_sizes(self, touched: Collection[str]) -> None:
         for attribute in self.space.attributes:
             if any(group in touched for group in attribute.axis.groups):
-                size = int(attribute.axis.live(masks).sum())
+                size = len(self.positions(attribute.axis))
                 write_size(self.model.get_submodule(attribute.module), attribute.name, attribute.index, size)
-        self.version += 1
 
     def _after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
         """The masks after ``plan`` and the units it grows; refuses a plan made for another state."""
@@ -195,6 +204,53 @@ class Live:
             made = self.fresh.made(blocks[1])
         values[places[1]] = made.flatten(0, 1)
         return values
+
+    # --- keeping and restoring ---
+
+    def state(self) -> dict[str, Any]:
+        """Everything a live model of the same space needs to become this one; tensors are not copied."""
+        tensors = {name: self._tensor(name).detach() for name in self.space.tensors}
+        homes, states = self._store.state()
+        return {"masks": self._masks, "lived": self._lived, "tensors": tensors, "homes": homes, "moments": states}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Become the live model that was kept. Everything is checked before anything changes."""
+        masks: dict[str, BoolArray] = dict(state["masks"])
+        self._check_state(state, masks)
+        slots = slots_of(self.optimizer) if self.optimizer is not None else {}
+        for name in self.space.tensors:
+            current = self._tensor(name)
+            values = self._formatted(name, state["tensors"][name].to(current.device, current.dtype, copy=True))
+            if tuple(current.shape) == tuple(values.shape):
+                with torch.no_grad():
+                    current.copy_(values)
+                current.grad = None
+                continue
+            if not isinstance(current, nn.Parameter):
+                self._write(name, values)
+                continue
+            parameter = nn.Parameter(values, requires_grad=current.requires_grad)
+            self._write(name, parameter)
+            if self.optimizer is not None and id(current) in slots:
+                group, index = slots[id(current)]
+                self.optimizer.param_groups[group]["params"][index] = parameter
+                self.optimizer.state.pop(current, None)
+        self._masks = {name: mask.copy() for name, mask in masks.items()}
+        self._lived = {name: mask.copy() for name, mask in state["lived"].items()}
+        self._store.load_state(state["homes"], state["moments"])
+        self._write_sizes(set(masks))
+        self.version += 1
+
+    def _check_state(self, state: Mapping[str, Any], masks: Mapping[str, BoolArray]) -> None:
+        units = {name: group.units for name, group in self.space.groups.items()}
+        if {name: len(mask) for name, mask in masks.items()} != units or set(state["lived"]) != set(units):
+            raise SurgeryError("what was kept belongs to a model with other groups than this one")
+        if set(state["tensors"]) != set(self.space.tensors):
+            raise SurgeryError("what was kept belongs to a model with other tensors than this one")
+        for name in self.space.tensors:
+            expected = [int(axis.live(masks).sum()) for axis in self.space.axes(name)]
+            if list(state["tensors"][name].shape) != expected:
+                raise SurgeryError(f"what was kept does not fit: {name} has not the size {expected}")
 
     # --- the model's tensors ---
 

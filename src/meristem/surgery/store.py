@@ -7,6 +7,8 @@ the same act: read the home. Homes of optimizer state are made when first needed
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -41,6 +43,13 @@ class Store:
             home = self._states[name, key] = torch.full(self._homes[name].shape, torch.nan, dtype=current.dtype)
         self._park(home, current, old, new)
         return resized(current, home, old, new, fill)
+
+    def state(self) -> tuple[dict[str, Tensor], list[tuple[str, str, Tensor]]]:
+        return self._homes, [(name, key, home) for (name, key), home in self._states.items()]
+
+    def load_state(self, homes: Mapping[str, Tensor], states: Iterable[tuple[str, str, Tensor]]) -> None:
+        self._homes = {name: home.clone() for name, home in homes.items()}
+        self._states = {(name, key): home.clone() for name, key, home in states}
 
     @staticmethod
     def _park(home: Tensor, current: Tensor, old: Positions, new: Positions) -> None:

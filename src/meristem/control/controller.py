@@ -1,0 +1,117 @@
+"""Controllers: from scores and the planned cost to the units that shall live. They decide; they never act."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from meristem.control.fit import fit
+from meristem.control.value import Worth
+from meristem.cost.price import Prices
+from meristem.gate import BoolArray, Draw, FloatArray, Independent, Ranked, sigmoid
+
+
+@dataclass(frozen=True)
+class View:
+    """What a decision may look at. ``limits`` is the planned cost of the next epoch, ``caps`` the budget, as shares."""
+
+    scores: Mapping[str, FloatArray]
+    beta: Mapping[str, FloatArray]
+    live: Mapping[str, BoolArray]
+    lived: Mapping[str, BoolArray]
+    limits: Mapping[str, float]
+    caps: Mapping[str, float]
+    last: bool  # no decision comes after this one
+    prices: Prices = field(repr=False)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return {name: int(mask.sum()) for name, mask in self.live.items()}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The units that shall live, what was added to all scores, and the strength of the penalty from now on."""
+
+    live: Mapping[str, BoolArray]
+    push: float = 0.0
+    strength: float = 0.0
+
+
+class Controller(Protocol):
+    def decide(self, view: View, rng: np.random.Generator) -> Decision: ...
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The planned cost is met at every epoch: by a uniform push on all scores, found by bisection (Eq. Exact).
+
+    With ``worth`` units compete by evidence against price, otherwise by score. ``draw`` proposes; what it proposes
+    is trimmed and filled by preference until it stands at or just under the plan. ``align`` holds widths to multiples.
+    """
+
+    worth: Worth | None = None
+    draw: Draw = Ranked()
+    align: int = 1
+
+    def decide(self, view: View, rng: np.random.Generator) -> Decision:
+        scores, betas = view.scores, view.beta
+        if self.worth is not None:
+            prices = view.prices.of_unit(view.widths, _priced(view))
+            scores = self.worth.preference(view.scores, view.live, view.lived, prices)
+            betas = {name: np.ones_like(beta) for name, beta in view.beta.items()}
+        if isinstance(self.draw, Ranked):  # beta (s + push) > 0 where s > -push: the temperature does not matter
+            return Decision(fit(view.prices, scores, view.limits, self.align))
+        push = solve_push(view.prices, scores, betas, view.limits)
+        chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
+        drawn = {name: self.draw(p, view.live[name], rng) for name, p in chances.items()}
+        wish = {name: p + drawn[name] for name, p in chances.items()}  # first what was drawn, then by chance
+        return Decision(fit(view.prices, wish, view.limits, self.align), push)
+
+
+def _priced(view: View) -> dict[str, float]:
+    """A unit is priced in every metric, also those without a cap: parameters alone would make macs free."""
+    return {name: view.limits.get(name, 1.0) for name in view.prices.dense}
+
+
+def solve_push(
+    prices: Prices, scores: Mapping[str, FloatArray], betas: Mapping[str, FloatArray], limits: Mapping[str, float]
+) -> float:
+    """The number to add to all scores that puts the expected cost on the limits; it rises with the number."""
+
+    def fits(push: float) -> bool:
+        chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
+        return prices.fits({name: max(1.0, float(p.sum())) for name, p in chances.items()}, limits)
+
+    low, high = -64.0, 64.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """The paper's controller (Eq. 5): the penalty's strength follows the distance from the budget, draws are free.
+
+    The distance is the largest over the metrics. The last draw is trimmed to the budget: a cap is a cap.
+    """
+
+    base: float = 0.5
+    draw: Draw = Independent()
+
+    def decide(self, view: View, rng: np.random.Generator) -> Decision:
+        chances = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}
+        drawn = {name: self.draw(p, view.live[name], rng) for name, p in chances.items()}
+        for name, mask in drawn.items():
+            mask[int(np.argmax(chances[name]))] |= not mask.any()
+        widths = {name: int(mask.sum()) for name, mask in drawn.items()}
+        if view.last and not view.prices.fits(widths, view.caps):
+            kept = {name: np.where(drawn[name], p, -np.inf) for name, p in chances.items()}
+            drawn = fit(view.prices, kept, view.caps)
+            widths = {name: int(mask.sum()) for name, mask in drawn.items()}
+        above = max(view.prices.share(name, widths) - cap for name, cap in view.caps.items())
+        return Decision(drawn, strength=self.base * above)

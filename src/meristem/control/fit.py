@@ -1,0 +1,75 @@
+"""Fit a network under limits: take units in order of preference as long as the cost allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from meristem.cost.price import Prices
+from meristem.gate import BoolArray, FloatArray
+from meristem.space.axis import IntArray
+
+
+def fit(
+    prices: Prices, preference: Mapping[str, FloatArray], limits: Mapping[str, float], align: int = 1
+) -> dict[str, BoolArray]:
+    """The units to live: by falling preference, never an empty group, no metric above its limit, nothing more fits.
+
+    Solving for the one number that, subtracted from all preferences, puts the cost on the plan is the same as finding
+    how far down the order one can go; cost rises with every unit, so bisection finds it. Units of ``align`` come
+    together. -inf keeps a unit out.
+    """
+    orders = {name: np.argsort(-values, kind="stable") for name, values in preference.items()}
+    usable = {name: max(1, int(np.isfinite(values).sum())) for name, values in preference.items()}
+    groups, sizes = _items(preference, orders, usable, align)
+    first = {name: min(align, usable[name]) for name in orders}
+
+    def widths(count: int) -> dict[str, int]:
+        taken = np.bincount(groups[:count], weights=sizes[:count], minlength=len(orders))
+        return {name: first[name] + int(taken[index]) for index, name in enumerate(orders)}
+
+    if align > 1 and not prices.fits(widths(0), limits):
+        return fit(prices, preference, limits)
+    low, high = 0, len(groups)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if prices.fits(widths(middle), limits) else (low, middle - 1)
+    found = _filled(prices, widths(low), groups[low:], sizes[low:], limits)
+    masks = {name: np.zeros(len(order), dtype=np.bool_) for name, order in orders.items()}
+    for name, order in orders.items():
+        masks[name][order[: found[name]]] = True
+    return masks
+
+
+def _items(
+    preference: Mapping[str, FloatArray], orders: Mapping[str, IntArray], usable: Mapping[str, int], align: int
+) -> tuple[IntArray, IntArray]:
+    """What can be taken after the first of every group, in order: the group's index and the number of units."""
+    owners, ranks, sizes = [], [], []
+    for index, (name, order) in enumerate(orders.items()):
+        starts = np.arange(min(align, usable[name]), usable[name], align)
+        owners.append(np.full(len(starts), index))
+        ranks.append(preference[name][order[starts]])
+        sizes.append(np.minimum(align, usable[name] - starts))
+    order = np.argsort(-np.concatenate(ranks), kind="stable")
+    return np.concatenate(owners)[order], np.concatenate(sizes)[order]
+
+
+def _filled(
+    prices: Prices, widths: dict[str, int], groups: IntArray, sizes: IntArray, limits: Mapping[str, float]
+) -> dict[str, int]:
+    """Go on down the order and take what still fits; a group that does not fit once will not fit later."""
+    names = list(widths)
+    shut: set[int] = set()
+    for group, size in zip(groups.tolist(), sizes.tolist(), strict=True):
+        if group in shut:
+            if len(shut) == len(names):
+                break
+            continue
+        more = {**widths, names[group]: widths[names[group]] + size}
+        if prices.fits(more, limits):
+            widths = more
+        else:
+            shut.add(group)
+    return widths

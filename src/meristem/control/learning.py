@@ -1,0 +1,279 @@
+"""How scores learn from the task's pull on live gates, which comes in once a step. Scores are read once an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from meristem.gate import BoolArray, FloatArray, GateKind, Penalty, Sigmoid, SumOverMeanWidth
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a learner is told when an epoch starts.
+
+    ``strength`` is the penalty's lambda, ``hardness`` how far gates are drawn to 1 (0: not at all, 1: they are 1),
+    ``pace`` the steps the gate learning rate is meant for over those of this run.
+    """
+
+    live: Mapping[str, BoolArray]
+    beta: Mapping[str, FloatArray]
+    device: torch.device
+    strength: float = 0.0
+    hardness: float = 0.0
+    pace: float = 1.0
+
+
+class Learner(Protocol):
+    """The trainable side of the gates of one run."""
+
+    scales: bool  # whether readers are scaled in the forward pass
+
+    def begin(self, epoch: Epoch) -> None:
+        """A new epoch starts."""
+        ...
+
+    def step(self, pull: Tensor, lr_frac: float) -> None:
+        """One optimizer step. ``pull`` is g * dL/dg of all live units, ``lr_frac`` the learning rate over its start."""
+        ...
+
+    def finish(self) -> None:
+        """The epoch is over."""
+        ...
+
+    def push(self, delta: float) -> None:
+        """Add a number to all scores."""
+        ...
+
+    def values(self, group: str) -> Tensor | None:
+        """The gates of a group's live units, or None when they are all 1."""
+        ...
+
+    @property
+    def scores(self) -> dict[str, FloatArray]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Learning(Protocol):
+    """A policy that makes learners."""
+
+    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner: ...
+
+
+# --- evidence ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A unit's score is the mean square of the task's pull on its gate (Eq. Evidence); nothing is scaled.
+
+    The sign of the pull averages out where a norm follows: scaling all inputs of a layer together does nothing. Its
+    square says how much the loss depends on the unit. ``memory`` is the weight of the past at the end of an epoch.
+    """
+
+    memory: float = 0.5
+
+    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
+        return _EvidenceLearner(self, {name: np.zeros_like(values) for name, values in scores.items()})
+
+
+class _EvidenceLearner:
+    scales = False
+
+    def __init__(self, policy: Evidence, zeros: dict[str, FloatArray]) -> None:
+        self._policy, self._scores = policy, zeros
+        self._seen = {name: np.zeros(len(values), dtype=np.bool_) for name, values in zeros.items()}
+        self._live: dict[str, BoolArray] = {}
+        self._sum: Tensor | None = None
+        self._steps = 0
+
+    def begin(self, epoch: Epoch) -> None:
+        self._live, self._sum, self._steps = dict(epoch.live), None, 0
+
+    def step(self, pull: Tensor, lr_frac: float) -> None:
+        if self._sum is None:
+            self._sum = torch.zeros_like(pull)
+        # A step that overflowed (fp16) says nothing about the units.
+        self._sum.add_(torch.nan_to_num(pull, nan=0.0, posinf=0.0, neginf=0.0).square())
+        self._steps += 1
+
+    def finish(self) -> None:
+        if self._sum is None:
+            return
+        means = (self._sum / self._steps).double().cpu().numpy()
+        first = 0
+        for name, mask in self._live.items():
+            mean = means[first : first + mask.sum()]
+            first += len(mean)
+            old, seen = self._scores[name][mask], self._seen[name][mask]
+            memory = self._policy.memory
+            self._scores[name][mask] = np.where(seen, memory * old + (1 - memory) * mean, mean)
+            self._seen[name] |= mask
+        self._sum = None
+
+    def push(self, delta: float) -> None:
+        """Evidence is measured, not pushed."""
+
+    def values(self, group: str) -> Tensor | None:
+        return None
+
+    @property
+    def scores(self) -> dict[str, FloatArray]:
+        return {name: values.copy() for name, values in self._scores.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {"scores": self._scores, "seen": self._seen, "sum": self._sum, "steps": self._steps}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._scores, self._seen = dict(state["scores"]), dict(state["seen"])
+        self._sum, self._steps = state["sum"], state["steps"]
+
+
+# --- random ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Random scores that never learn: the comparison that shows what learning is worth."""
+
+    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
+        return _ChanceLearner({name: rng.standard_normal(len(values)) for name, values in scores.items()})
+
+
+class _ChanceLearner:
+    scales = False
+
+    def __init__(self, scores: dict[str, FloatArray]) -> None:
+        self._scores = scores
+
+    def begin(self, epoch: Epoch) -> None: ...
+
+    def step(self, pull: Tensor, lr_frac: float) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def push(self, delta: float) -> None: ...
+
+    def values(self, group: str) -> Tensor | None:
+        return None
+
+    @property
+    def scores(self) -> dict[str, FloatArray]:
+        return {name: values.copy() for name, values in self._scores.items()}
+
+    def state(self) -> dict[str, Any]:
+        return {"scores": self._scores}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._scores = dict(state["scores"])
+
+
+# --- descent -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Scores are trained by SGD on the task's gradient and the width penalty: the paper's learning.
+
+    ``rate`` is multiplied with the learning-rate schedule of the weights and, with ``per_run``, with the number of
+    steps the paper trained for over those of this run, so that a short run moves the scores as far.
+    """
+
+    gate: GateKind = Sigmoid()
+    penalty: Penalty = SumOverMeanWidth()
+    rate: float = 0.1
+    momentum: float = 0.9
+    decay: float = 1e-6
+    per_run: bool = True
+
+    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
+        return _DescentLearner(self, scores, rng)
+
+
+class _DescentLearner:
+    """One flat vector for all units, so that a step is a handful of operations whatever the number of groups."""
+
+    def __init__(self, policy: Descent, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> None:
+        self._policy, self._rng = policy, rng
+        self._units = {name: len(values) for name, values in scores.items()}
+        self._s = torch.from_numpy(np.concatenate(list(scores.values()))).float()
+        self._velocity = torch.zeros_like(self._s)
+        self._noise = torch.full_like(self._s, 0.5)
+        weights = policy.penalty.weight(self._units)
+        self._weight = torch.cat([torch.full((count,), weights[name]) for name, count in self._units.items()])
+        self._values: Tensor | None = None
+        self.scales = policy.gate.scales
+
+    def begin(self, epoch: Epoch) -> None:
+        device = epoch.device
+        self._strength, self._hardness = epoch.strength, epoch.hardness
+        self._rate = self._policy.rate * (epoch.pace if self._policy.per_run else 1.0)
+        self._beta = torch.from_numpy(np.concatenate([epoch.beta[name] for name in self._units])).float().to(device)
+        flat = np.concatenate([epoch.live[name] for name in self._units])
+        self._at = torch.from_numpy(np.flatnonzero(flat)).to(device)
+        counts = [int(epoch.live[name].sum()) for name in self._units]
+        self._ends = dict(zip(self._units, np.cumsum(counts).tolist(), strict=True))
+        self._counts = dict(zip(self._units, counts, strict=True))
+        for name in ("_s", "_velocity", "_weight", "_noise"):
+            setattr(self, name, getattr(self, name).to(device))
+        self._renew()
+
+    def step(self, pull: Tensor, lr_frac: float) -> None:
+        if not torch.isfinite(pull).all():  # an overflow under mixed precision says nothing about the units
+            return
+        s, beta, at, policy = self._s, self._beta, self._at, self._policy
+        p = torch.sigmoid(beta * s)
+        gradient = self._strength * self._weight * beta * p * (1 - p) + policy.decay * s
+        slope = policy.gate.slope(s[at], beta[at], self._noise[at]) * (1 - self._hardness)
+        gradient[at] += pull / self._live_values().clamp_min(1e-6) * slope
+        self._velocity.mul_(policy.momentum).add_(gradient)
+        s.sub_(self._velocity, alpha=self._rate * lr_frac)
+        self._renew()
+
+    def finish(self) -> None: ...
+
+    def push(self, delta: float) -> None:
+        self._s.add_(delta)
+        self._values = None
+
+    def values(self, group: str) -> Tensor | None:
+        if not self.scales:
+            return None
+        last = self._ends[group]
+        return self._live_values()[last - self._counts[group] : last]
+
+    def _live_values(self) -> Tensor:
+        if self._values is None:
+            at = self._at
+            soft = self._policy.gate.value(self._s[at], self._beta[at], self._noise[at])
+            self._values = self._hardness + (1 - self._hardness) * soft
+        return self._values
+
+    def _renew(self) -> None:
+        """The values have changed; a random gate gets new noise for the next step."""
+        self._values = None
+        if self._policy.gate.noisy:
+            noise = self._rng.random(len(self._noise), dtype=np.float32)
+            self._noise = torch.from_numpy(noise).to(self._s.device)
+
+    @property
+    def scores(self) -> dict[str, FloatArray]:
+        flat = self._s.double().cpu().numpy()
+        parts = np.split(flat, np.cumsum(list(self._units.values()))[:-1])
+        return {name: part.copy() for name, part in zip(self._units, parts, strict=True)}
+
+    def state(self) -> dict[str, Any]:
+        return {"s": self._s, "velocity": self._velocity, "noise": self._noise}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        device = self._s.device
+        self._s, self._velocity, self._noise = (state[name].to(device) for name in ("s", "velocity", "noise"))
+        self._values = None

@@ -1,0 +1,57 @@
+"""A method is a composition of policies; presets are functions that return one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from meristem.control.controller import Controller, Exact, Feedback
+from meristem.control.learning import Chance, Descent, Evidence, Learning
+from meristem.control.value import Worth
+from meristem.gate import Even, Open, PerUnit, Temperature
+from meristem.init import AsBuilt, Fresh
+from meristem.schedule import Course
+
+PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a network grows.
+
+    ``learning`` moves the scores, ``controller`` turns them into the next network, ``course`` is the planned cost,
+    ``fresh`` what new units start with. ``freeze`` is the progress from which on structure stays and gates harden.
+    """
+
+    learning: Learning = Evidence()
+    controller: Controller = Exact(worth=Worth())
+    course: Course = Course()
+    temperature: Temperature = PerUnit()
+    fresh: Fresh = AsBuilt()
+    freeze: float = 0.75
+
+
+def default() -> Method:
+    """Evidence against price, the planned cost met exactly at every epoch, live units kept unless they fall behind."""
+    return Method()
+
+
+def chance() -> Method:
+    """The default's growth with random scores instead of learned ones."""
+    return Method(learning=Chance(), controller=Exact())
+
+
+def gates() -> Method:
+    """Exact budgets with gates learned by gradient: forward value 1, sigma's slope, low-variance draws."""
+    return Method(learning=Descent(gate=Open()), controller=Exact(draw=Even()))
+
+
+def paper() -> Method:
+    """The letter of the paper: sigmoid gates, independent draws, feedback, one unit a group, no freeze."""
+    course = Course(start=0.0, grown=0.0)
+    return Method(Descent(per_run=False), Feedback(), course, PerUnit(), AsBuilt(), freeze=1.0)
+
+
+def methods() -> dict[str, Callable[[], Method]]:
+    """All presets by name."""
+    return {"default": default, "random": chance, "gates": gates, "paper": paper}

@@ -1,0 +1,392 @@
+"""The grower: the one stateful object a user holds. It joins reading, deciding, acting and recording."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+from torch import nn, optim
+
+from meristem import checkpoint
+from meristem.control.budget import Budget
+from meristem.control.controller import Decision, View
+from meristem.control.fit import fit
+from meristem.control.learning import Epoch
+from meristem.control.method import PAPER_STEPS, Method
+from meristem.control.trajectory import plan_trajectory
+from meristem.cost.count import cost_at
+from meristem.cost.ledger import Ledger
+from meristem.cost.price import Prices
+from meristem.errors import FileError, MeristemError, SurgeryError
+from meristem.export import export, save
+from meristem.gate import BoolArray, FloatArray, logit
+from meristem.history import History, Record
+from meristem.space.plan import Plan
+from meristem.space.space import Space
+from meristem.surgery.attach import Gates
+from meristem.surgery.live import Live
+from meristem.surgery.pull import Pulls
+from meristem.trace.trace import trace
+
+_KIND = "meristem-checkpoint-1"
+_FIRST_SCORE = 2.5  # of the units that live at the start
+
+
+class Grower:
+    """Grows a model under a budget in the user's own loop; call :meth:`step` once an epoch.
+
+    The model becomes small at once: at the start few units of each group are live. ``epochs`` is how often
+    :meth:`step` will be called. ``batch_size`` makes the spend absolute; without it a step counts as one forward and
+    backward pass of the example inputs. ``history`` is a file the records are appended to.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        example_inputs: Any = None,
+        *,
+        budget: Budget,
+        epochs: int,
+        method: Method | None = None,
+        space: Space | None = None,
+        seed: int = 0,
+        batch_size: int | None = None,
+        history: str | Path | None = None,
+    ) -> None:
+        self.model = plain(model)
+        self.epochs, self.budget, self.seed = _whole(epochs), budget, seed
+        self.method = method or Method()
+        self.space = space if space is not None else _traced(self.model, example_inputs)
+        if not self.space.groups:
+            raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
+        self._prices = Prices(self.space)
+        self.trajectory = plan_trajectory(budget, self.method.course, self._prices, self.method.freeze, self.epochs)
+        self._rng = np.random.default_rng(seed)
+        self.history = History(history)
+        self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh)
+        self.optimizer = optimizer
+        self.epoch = 0
+        self._drawn = {name: np.zeros(group.units) for name, group in self.space.groups.items()}
+        self._lr_start, self._lr_fracs = float(optimizer.param_groups[0]["lr"]), 0.0
+        self._steps, self._steps_planned = 0, PAPER_STEPS
+        self.ledger = Ledger(self._prices.dense["macs"] * _samples(example_inputs, batch_size))
+        self._pulls = Pulls(self.live)
+        self._learner = self.method.learning.learner(self._first_scores(), self._rng)
+        self._begin(strength=0.0)
+        self._gates = Gates(self.live, self._learner.values) if self._learner.scales else None
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_optimizer_step),
+            optimizer.register_step_post_hook(self._after_optimizer_step),
+        ]
+
+    # --- the epoch ---
+
+    def step(self, **metrics: float) -> Record:
+        """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""
+        if self.epoch >= self.epochs:
+            raise MeristemError(
+                f"step() was called more than {self.epochs} times, but this grower was made for epochs={self.epochs}; "
+                f"call it once an epoch"
+            )
+        self._learner.finish()
+        record = self._record(metrics)
+        for name, mask in self.live.masks.items():
+            self._drawn[name] += mask
+        self._lr_fracs += self._lr_frac()
+        self._steps_planned = self._steps * self.epochs
+        self._steps, self.epoch = 0, self.epoch + 1
+        decision = self._decide()
+        plan = None if decision is None else self._plan(decision)
+        if plan is not None:
+            self.live.apply(plan)
+        record.update(_counts(plan), frozen=plan is None)
+        self._begin(decision.strength if decision is not None else 0.0)
+        self.history.append(record)
+        if self.epoch == self.epochs:
+            for hook in self._hooks:
+                hook.remove()
+        return record
+
+    def export(self) -> nn.Module:
+        """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks."""
+        return export(self.live, self._gates)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the exported network to ``folder``; :func:`meristem.load` reads it into a full-size model."""
+        save(self.live, folder, self._gates)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.live.widths
+
+    @property
+    def records(self) -> list[Record]:
+        return self.history.records
+
+    @property
+    def expected_spend_frac(self) -> float:
+        """The share of the dense training cost this run is planned to spend, known before it starts."""
+        last = self._last_decision
+        limits = [self._limits(epoch) for epoch in range(self.epochs)]
+        assert last >= 0
+        return sum(limit.get("macs", max(limit.values())) for limit in limits) / self.epochs
+
+    # --- deciding ---
+
+    @property
+    def _last_decision(self) -> int:
+        """After how many epochs structure is decided for the last time: at the freeze, never after the last epoch."""
+        return max(0, min(self.epochs - 1, int(self.method.freeze * self.epochs + 1e-9)))
+
+    def _limits(self, epoch: int) -> Mapping[str, float]:
+        """The planned cost of an epoch (the first is 0), as shares of the dense one."""
+        if epoch >= self._last_decision:
+            return self.trajectory.caps
+        return self.trajectory.at(epoch / self.epochs)
+
+    def _start(self) -> dict[str, Any]:
+        """The units of the first epoch: the same share of every group."""
+        even = {name: -np.arange(group.units) / group.units for name, group in self.space.groups.items()}
+        return {name: np.flatnonzero(mask) for name, mask in fit(self._prices, even, self._limits(0)).items()}
+
+    def _first_scores(self) -> dict[str, FloatArray]:
+        """Live units start likely to stay; of the absent ones of a group about one is likely to be drawn."""
+        return {
+            name: np.where(mask, _FIRST_SCORE, logit(1.0 / (len(mask) + 1))) for name, mask in self.live.masks.items()
+        }
+
+    def _decide(self) -> Decision | None:
+        if self.epoch > self._last_decision or self.epoch >= self.epochs:
+            return None
+        view = View(
+            scores=self._learner.scores,
+            beta=self._beta(),
+            live=self.live.masks,
+            lived=self.live.lived,
+            limits=self._limits(self.epoch),
+            caps=self.trajectory.caps,
+            last=self.epoch == self._last_decision,
+            prices=self._prices,
+        )
+        decision = self.method.controller.decide(view, self._rng)
+        self._learner.push(decision.push)
+        return decision
+
+    def _plan(self, decision: Decision) -> Plan:
+        masks = agreed(decision.live, self._device)
+        return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items()})
+
+    def _beta(self) -> dict[str, FloatArray]:
+        mean_lr_frac = self._lr_fracs / self.epoch if self.epoch else 1.0
+        temperature = self.method.temperature
+        return {
+            name: temperature.beta(drawn, self.epoch, self.epochs, mean_lr_frac) for name, drawn in self._drawn.items()
+        }
+
+    def _begin(self, strength: float) -> None:
+        self._strength = strength
+        ramp = max(1, self.epochs - 1 - self._last_decision)
+        hardness = min(1.0, max(0, self.epoch - self._last_decision) / ramp) if self.method.freeze < 1.0 else 0.0
+        pace = PAPER_STEPS / max(1, self._steps_planned)
+        self._learner.begin(Epoch(self.live.masks, self._beta(), self._device, strength, hardness, pace))
+        self._clock = time.perf_counter()
+
+    # --- the steps of the user's optimizer ---
+
+    def _before_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not _closure(args, kwargs):
+            self._learn()
+
+    def _after_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if _closure(args, kwargs):  # gradients were made inside the step
+            self._learn()
+
+    @torch.no_grad()
+    def _learn(self) -> None:
+        self._steps += 1
+        if self.epoch <= self._last_decision:
+            self._learner.step(self._pulls(), self._lr_frac())
+
+    def _lr_frac(self) -> float:
+        first = self.optimizer.param_groups[0]
+        start = float(first.get("initial_lr", self._lr_start))
+        return float(first["lr"]) / start if start else 1.0
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    # --- recording ---
+
+    def _record(self, metrics: Mapping[str, float]) -> Record:
+        widths = self.live.widths
+        shares = self._prices.shares(widths)
+        self.ledger.train(self._steps, shares["macs"])
+        cost = cost_at(self.space, widths)
+        beta, scores, masks = self._beta(), self._learner.scores, self.live.masks
+        return {
+            "epoch": self.epoch + 1,
+            "progress": (self.epoch + 1) / self.epochs,
+            "widths": widths,
+            "params": cost.params,
+            "macs": cost.macs,
+            "params_frac": shares["params"],
+            "macs_frac": shares["macs"],
+            "planned": dict(self._limits(self.epoch)),
+            "steps": self._steps,
+            "spend_macs": self.ledger.spent,
+            "dense_spend_macs": self.ledger.dense_spent,
+            "spend_frac": self.ledger.spend_frac,
+            "total_spend_frac": self.ledger.total_frac,
+            "seconds": time.perf_counter() - self._clock,
+            "peak_bytes": peak_bytes(self._device),
+            "metrics": {name: float(value) for name, value in metrics.items()},
+            "strength": self._strength,
+            "temperature": {name: float(values[masks[name]].mean()) for name, values in beta.items()},
+            "gates": {name: _statistics(values, masks[name]) for name, values in scores.items()},
+        }
+
+    # --- checkpoints ---
+
+    def checkpoint(self, path: str | Path, **extra: Any) -> None:
+        """Save everything, atomically: model, optimizer, gates, store, ledger, random state, and what you add.
+
+        Call it between optimizer steps; gradients are not kept.
+        """
+        state = {
+            "identity": self._identity(),
+            "epoch": self.epoch,
+            "steps": [self._steps, self._steps_planned],
+            "lr": [self._lr_start, self._lr_fracs],
+            "strength": self._strength,
+            "drawn": self._drawn,
+            "live": self.live.state(),
+            "optimizer": self.optimizer.state_dict(),
+            "learner": self._learner.state(),
+            "ledger": dataclasses.asdict(self.ledger),
+            "records": self.records,
+            "rng": self._rng.bit_generator.state,
+            "random": checkpoint.random_state(),
+            "extra": extra,
+        }
+        checkpoint.write(path, state, kind=_KIND)
+
+    def resume(self, path: str | Path) -> dict[str, Any]:
+        """Go on from a checkpoint: call it on a grower made in the same way. Returns what was added to it.
+
+        A damaged or foreign file is refused and changes nothing.
+        """
+        state = checkpoint.read(path, kind=_KIND)
+        mine, theirs = self._identity(), state["identity"]
+        for what in mine:
+            if mine[what] != theirs.get(what):
+                raise FileError(f"{path} was saved by another run: its {what} is {theirs.get(what)}, here {mine[what]}")
+        try:
+            self.live.load_state(state["live"])
+        except SurgeryError as error:
+            raise FileError(f"{path} does not fit this model: {error}") from None
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._learner.load(state["learner"])
+        self._drawn = dict(state["drawn"])
+        self.epoch, (self._lr_start, self._lr_fracs) = state["epoch"], state["lr"]
+        self._steps, self._steps_planned = state["steps"]
+        self.ledger = Ledger(**state["ledger"])
+        self._rng.bit_generator.state = state["rng"]
+        self._begin(state["strength"])
+        # Beginning an epoch clears or renews what a checkpoint in the middle of one still needs.
+        self._learner.load(state["learner"])
+        self._rng.bit_generator.state = state["rng"]
+        self.history.restart(state["records"])
+        checkpoint.set_random_state(state["random"])
+        extra: dict[str, Any] = state["extra"]
+        return extra
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a checkpoint to fit."""
+        return {
+            "model": {name: list(tensor.shape) for name, tensor in self.space.tensors.items()},
+            "groups": dict(self.space.full),
+            "optimizer": [type(self.optimizer).__name__]
+            + [str(len(group["params"])) for group in self.optimizer.param_groups],
+            "budget": str(self.budget),
+            "method": repr(self.method),
+            "epochs": self.epochs,
+            "seed": self.seed,
+        }
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """The user's own module inside torch.compile's or a data-parallel wrapper."""
+    for name in ("_orig_mod", "module"):
+        inner = model._modules.get(name)
+        if inner is not None and type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
+            return plain(inner)
+    return model
+
+
+def agreed(masks: Mapping[str, BoolArray], device: torch.device) -> Mapping[str, BoolArray]:
+    """The decision of rank 0 on every rank of a distributed run: replicas of different widths would hang."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return masks
+    flat = torch.from_numpy(np.concatenate(list(masks.values())).astype(np.uint8)).to(device)
+    torch.distributed.broadcast(flat, src=0)
+    parts = np.split(flat.cpu().numpy().astype(np.bool_), np.cumsum([len(mask) for mask in masks.values()])[:-1])
+    return dict(zip(masks, parts, strict=True))
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory used so far: of the device if it has its own, otherwise of this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _traced(model: nn.Module, example_inputs: Any) -> Space:
+    if example_inputs is None:
+        raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
+    return trace(model, example_inputs)
+
+
+def _samples(example_inputs: Any, batch_size: int | None) -> float:
+    """How many times the example inputs' samples one step sees."""
+    first = example_inputs[0] if isinstance(example_inputs, (tuple, list)) and example_inputs else example_inputs
+    if batch_size is None or not isinstance(first, torch.Tensor) or not first.dim():
+        return 1.0 if batch_size is None else float(batch_size)
+    return batch_size / first.shape[0]
+
+
+def _whole(epochs: Any) -> int:
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise MeristemError(f"epochs must be a whole number of at least 1, got {epochs!r}")
+    return epochs
+
+
+def _closure(args: Any, kwargs: Any) -> bool:
+    return any(callable(value) for value in (*args[1:], *kwargs.values()))
+
+
+def _counts(plan: Plan | None) -> dict[str, int]:
+    changes = plan.changes.values() if plan is not None else ()
+    return {
+        "grown": sum(len(change.grow) for change in changes),
+        "recalled": sum(len(change.recall) for change in changes),
+        "detached": sum(len(change.detach) for change in changes),
+    }
+
+
+def _statistics(scores: FloatArray, live: BoolArray) -> dict[str, float]:
+    values = scores[live]
+    return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}

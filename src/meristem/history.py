@@ -1,0 +1,79 @@
+"""History: one JSON object a line, one line an epoch, appended. A crash inside a line loses that line alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from meristem.errors import FileError
+
+Record = dict[str, Any]
+
+
+class History:
+    """The records of a run, and the file they are appended to, if any."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self.records: list[Record] = []
+        if self.path is not None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                _drop_unfinished_line(self.path)
+            except OSError as error:
+                raise FileError(f"the history cannot be written to {self.path}: {error.strerror}") from None
+
+    def append(self, record: Record) -> None:
+        self.records.append(record)
+        if self.path is not None:
+            line = json.dumps(record, allow_nan=True, separators=(",", ":")).encode() + b"\n"
+            with self.path.open("ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def restart(self, records: list[Record]) -> None:
+        """Make these the records so far, in the file too: what a killed run wrote beyond its checkpoint goes away."""
+        self.records = list(records)
+        if self.path is None:
+            return
+        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        text = "".join(json.dumps(record, allow_nan=True, separators=(",", ":")) + "\n" for record in records)
+        try:
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, self.path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def _drop_unfinished_line(path: Path) -> None:
+    """Make the file if need be, and cut off what a stopped writer left without its newline."""
+    with path.open("a+b") as file:
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        file.truncate(whole)
+
+
+def read_history(path: str | Path) -> list[Record]:
+    """All whole records of a file. An unfinished last line is left out; a damaged line elsewhere is an error."""
+    path = Path(path)
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise FileError(f"the history {path} cannot be read: {error.strerror}") from None
+    records: list[Record] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError("not an object")
+        except ValueError:
+            if number == len(lines):  # no newline after it: the writer was stopped here
+                break
+            raise FileError(f"line {number} of {path} is damaged; the lines before it are good") from None
+        records.append(record)
+    return records

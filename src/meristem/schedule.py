@@ -1,0 +1,70 @@
+"""Values as functions of progress, which runs from 0 to 1 over the epochs of a run. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Path:
+    """Points (progress, value) joined geometrically; flat before the first and after the last.
+
+    >>> round(Path(((0.0, 0.01), (0.5, 1.0))).at(0.25), 9)
+    0.1
+    >>> Path(((0.0, 0.5), (0.5, 0.5))).mean()
+    0.5
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def at(self, progress: float) -> float:
+        before = self.points[0]
+        if progress <= before[0]:
+            return before[1]
+        for after in self.points[1:]:
+            if progress <= after[0]:
+                part = (progress - before[0]) / (after[0] - before[0]) if after[0] > before[0] else 1.0
+                return float(math.exp(math.log(before[1]) * (1 - part) + math.log(after[1]) * part))
+            before = after
+        return before[1]
+
+    def mean(self, epochs: int = 1000) -> float:
+        """The mean over a run in which the value is held during each of ``epochs`` epochs: the planned spend."""
+        return sum(self.at(epoch / epochs) for epoch in range(epochs)) / epochs
+
+
+@dataclass(frozen=True)
+class Course:
+    """How the cost of a growing network runs: up from the start, perhaps above the budget, down to it, then level.
+
+    ``start`` is a share of the dense cost (the network starts with one unit a group where that is more), ``peak`` the
+    highest cost as a multiple of the budget. ``grown`` and ``landed`` are the progress at which the peak is reached
+    and at which the budget is; between ``held`` and ``landed`` the cost comes down.
+    """
+
+    start: float = 0.01
+    grown: float = 0.3
+    peak: float = 1.0
+    held: float = 0.5
+    landed: float = 0.7
+
+    def path(self, smallest: float, budget: float) -> Path:
+        """The shares of the dense cost for a space whose smallest network costs ``smallest``."""
+        start = min(max(self.start, smallest), budget)
+        peak = min(max(budget * self.peak, budget), 1.0)
+        return Path(_sorted(((0.0, start), (self.grown, peak), (self.held, peak), (self.landed, budget))))
+
+    @property
+    def last_change(self) -> float:
+        """The progress from which on the cost is level."""
+        return self.landed if self.peak > 1.0 else self.grown
+
+
+def _sorted(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """The points with their progress never going back."""
+    found: list[tuple[float, float]] = []
+    for at, value in points:
+        found.append((max(at, found[-1][0] if found else at), value))
+    return tuple(found)
