@@ -34,7 +34,7 @@ def export(live: Live, gates: Gates | None = None) -> nn.Module:
         plain = _copy(live.model)
     folded: set[tuple[str, int]] = set()
     with torch.no_grad():
-        for slot in live.space.slots:
+        for slot in gates.slots:
             factor = gates.scale(slot.tensor, slot.dim)
             if factor is None or (slot.tensor, slot.dim) in folded:
                 continue

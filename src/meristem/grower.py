@@ -19,7 +19,7 @@ from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.fit import fit
 from meristem.control.learning import Epoch
-from meristem.control.method import PAPER_STEPS, Method
+from meristem.control.method import PAPER_STEPS, Method, Side
 from meristem.control.trajectory import plan_trajectory
 from meristem.cost.count import cost_at
 from meristem.cost.ledger import Ledger
@@ -33,9 +33,11 @@ from meristem.space.space import Space
 from meristem.surgery.attach import Gates
 from meristem.surgery.live import Live
 from meristem.surgery.pull import Pulls
+from meristem.surgery.sides import making, reading
 from meristem.trace.trace import trace
 
 _KIND = "meristem-checkpoint-1"
+_SIDES = {Side.READING: reading, Side.MAKING: making}
 _FIRST_SCORE = 2.5  # of the units that live at the start
 
 
@@ -78,10 +80,11 @@ class Grower:
         self._lr_start, self._lr_fracs = float(optimizer.param_groups[0]["lr"]), 0.0
         self._steps, self._steps_planned = 0, PAPER_STEPS
         self.ledger = Ledger(self._prices.dense["macs"] * _samples(example_inputs, batch_size))
-        self._pulls = Pulls(self.live)
+        slots = _SIDES[self.method.side](self.space)
+        self._pulls = Pulls(self.live, slots)
         self._learner = self.method.learning.learner(self._first_scores(), self._rng)
         self._begin(strength=0.0)
-        self._gates = Gates(self.live, self._learner.values) if self._learner.scales else None
+        self._gates = Gates(self.live, self._learner.values, slots) if self._learner.scales else None
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_optimizer_step),
             optimizer.register_step_post_hook(self._after_optimizer_step),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from meristem.control.controller import Controller, Exact, Feedback
 from meristem.control.learning import Chance, Descent, Evidence, Learning
@@ -13,6 +14,13 @@ from meristem.init import AsBuilt, Fresh
 from meristem.schedule import Course
 
 PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
+
+
+class Side(Enum):
+    """Where a gate multiplies: where its unit is read (the default) or where it is made (the paper's placement)."""
+
+    READING = "reading"
+    MAKING = "making"
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class Method:
     temperature: Temperature = PerUnit()
     fresh: Fresh = AsBuilt()
     freeze: float = 0.75
+    side: Side = Side.READING
 
 
 def default() -> Method:

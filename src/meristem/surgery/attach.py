@@ -26,10 +26,12 @@ class Gates:
     """Gates attached to a live model until :meth:`detach`.
 
     ``values(group)`` is asked at every forward pass, so it may be a parameter, a function of scores, or a constant.
+    ``slots`` are the places that are scaled, see ``meristem.surgery.sides``; by default those that read units.
     """
 
-    def __init__(self, live: Live, values: Values) -> None:
+    def __init__(self, live: Live, values: Values, slots: Sequence[Slot] | None = None) -> None:
         self.live, self.values = live, values
+        self.slots = live.space.slots if slots is None else slots
         self._handles: list[RemovableHandle] = []
         self._index: dict[tuple[str, int], list[tuple[str, Tensor, Tensor | None]]] = {}
         self._version = -1
@@ -39,7 +41,7 @@ class Gates:
         if self._handles:
             return
         runners: dict[str, list[Slot]] = {}
-        for slot in self.live.space.slots:
+        for slot in self.slots:
             runners.setdefault(slot.runner, []).append(slot)
         for path, slots in runners.items():
             swap = _Swap(self, self.live.model, slots)

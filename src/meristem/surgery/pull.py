@@ -7,18 +7,22 @@ for that, no graph is kept, and whatever the user does to gradients (accumulatio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from meristem.space.space import Slot
 from meristem.surgery.live import Live
 
 
 class Pulls:
     """Calling it gives `g * dL/dg` of all live units in one tensor, groups in the order of the space."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, slots: Sequence[Slot] | None = None) -> None:
         self.live = live
+        self._slots = live.space.slots if slots is None else slots
         self._version = -1
         self._reads: list[tuple[nn.Parameter, int, list[tuple[Tensor, Tensor | None]]]] = []
         self._size = 0
@@ -46,7 +50,7 @@ class Pulls:
             first += int(mask.sum())
         self._size, self._version, self._reads = first, live.version, []
         home = next((parameter.device for parameter in live.model.parameters()), torch.device("cpu"))
-        for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in space.slots):
+        for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self._slots):
             weight = live.model.get_parameter(tensor)
             positions = live.positions(space.axes(tensor)[dim])
             parts: list[tuple[Tensor, Tensor | None]] = []
