@@ -31,7 +31,7 @@ from meristem.history import History, Record
 from meristem.space.plan import Plan
 from meristem.space.space import Space
 from meristem.surgery.attach import Gates
-from meristem.surgery.live import Live
+from meristem.surgery.live import Live, scale_reads
 from meristem.surgery.pull import Pulls
 from meristem.surgery.sides import making, reading
 from meristem.trace.trace import trace
@@ -74,6 +74,8 @@ class Grower:
         self._rng = np.random.default_rng(seed)
         self.history = History(history)
         self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh)
+        if self.method.native_scale:
+            scale_reads(self.live)
         self.optimizer = optimizer
         self.epoch = 0
         self._drawn = {name: np.zeros(group.units) for name, group in self.space.groups.items()}
@@ -156,7 +158,9 @@ class Grower:
         return self.trajectory.at(epoch / self.epochs)
 
     def _start(self) -> dict[str, Any]:
-        """The units of the first epoch: the same share of every group."""
+        """The units of the first epoch: the same share of every group, or the widths the method asks for."""
+        if self.method.widths is not None:
+            return {name: range(width) for name, width in self.method.widths}
         even = {name: -np.arange(group.units) / group.units for name, group in self.space.groups.items()}
         return {name: np.flatnonzero(mask) for name, mask in fit(self._prices, even, self._limits(0)).items()}
 
@@ -215,7 +219,7 @@ class Grower:
     @torch.no_grad()
     def _learn(self) -> None:
         self._steps += 1
-        if self.epoch <= self._last_decision:
+        if self._learner.listens and self.epoch <= self._last_decision:
             self._learner.step(self._pulls(), self._lr_frac())
 
     def _lr_frac(self) -> float:

@@ -115,3 +115,11 @@ class Feedback:
             widths = {name: int(mask.sum()) for name, mask in drawn.items()}
         above = max(view.prices.share(name, widths) - cap for name, cap in view.caps.items())
         return Decision(drawn, strength=self.base * above)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Structure stays as it started: a network of fixed size behind the grower's face."""
+
+    def decide(self, view: View, rng: np.random.Generator) -> Decision:
+        return Decision(view.live)

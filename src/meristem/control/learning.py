@@ -33,6 +33,7 @@ class Learner(Protocol):
     """The trainable side of the gates of one run."""
 
     scales: bool  # whether readers are scaled in the forward pass
+    listens: bool  # whether it wants the pulls
 
     def begin(self, epoch: Epoch) -> None:
         """A new epoch starts."""
@@ -87,6 +88,7 @@ class Evidence:
 
 class _EvidenceLearner:
     scales = False
+    listens = True
 
     def __init__(self, policy: Evidence, zeros: dict[str, FloatArray]) -> None:
         self._policy, self._scores = policy, zeros
@@ -137,7 +139,7 @@ class _EvidenceLearner:
         self._sum, self._steps = state["sum"], state["steps"]
 
 
-# --- random ------------------------------------------------------------------------------------------------------
+# --- no learning -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,22 @@ class Chance:
     """Random scores that never learn: the comparison that shows what learning is worth."""
 
     def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
-        return _ChanceLearner({name: rng.standard_normal(len(values)) for name, values in scores.items()})
+        return _Idle({name: rng.standard_normal(len(values)) for name, values in scores.items()})
 
 
-class _ChanceLearner:
+@dataclass(frozen=True)
+class Nothing:
+    """Scores stay what they are."""
+
+    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
+        return _Idle(dict(scores))
+
+
+class _Idle:
+    """A learner that does not listen."""
+
     scales = False
+    listens = False
 
     def __init__(self, scores: dict[str, FloatArray]) -> None:
         self._scores = scores
@@ -200,6 +213,8 @@ class Descent:
 
 class _DescentLearner:
     """One flat vector for all units, so that a step is a handful of operations whatever the number of groups."""
+
+    listens = True
 
     def __init__(self, policy: Descent, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> None:
         self._policy, self._rng = policy, rng

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from meristem.control.controller import Controller, Exact, Feedback
-from meristem.control.learning import Chance, Descent, Evidence, Learning
+from meristem.control.controller import Controller, Exact, Feedback, Keep
+from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
 from meristem.control.value import Worth
 from meristem.gate import Even, Open, PerUnit, Temperature
 from meristem.init import AsBuilt, Fresh
@@ -38,6 +38,8 @@ class Method:
     fresh: Fresh = AsBuilt()
     freeze: float = 0.75
     side: Side = Side.READING
+    widths: tuple[tuple[str, int], ...] | None = None  # of the start; None: the same share of every group
+    native_scale: bool = False  # at the start, weights as wide as if the model had been built at that size
 
 
 def default() -> Method:
@@ -61,6 +63,16 @@ def paper() -> Method:
     return Method(Descent(per_run=False), Feedback(), course, PerUnit(), AsBuilt(), freeze=1.0)
 
 
+def uniform() -> Method:
+    """Nothing grows: every group has the same share of its units from the start, trained from scratch."""
+    return Method(Nothing(), Keep(), Course(start=1.0, grown=0.0), freeze=0.0, native_scale=True)
+
+
+def direct(widths: Mapping[str, int]) -> Method:
+    """Nothing grows: a network of these widths, trained from scratch (direct design)."""
+    return replace(uniform(), widths=tuple(widths.items()))
+
+
 def methods() -> dict[str, Callable[[], Method]]:
     """All presets by name."""
-    return {"default": default, "random": chance, "gates": gates, "paper": paper}
+    return {"default": default, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}

@@ -292,3 +292,14 @@ class Live:
         for alias in self.space.tensors[name].names:
             path, _, leaf = alias.rpartition(".")
             setattr(self.model.get_submodule(path), leaf, tensor)
+
+
+@torch.no_grad()
+def scale_reads(live: Live) -> None:
+    """Multiply every weight that reads units by sqrt(full / live inputs).
+
+    Initialisers make weights smaller the more inputs there are; what was cut out of a full-size model is too small.
+    """
+    for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in live.space.slots):
+        axis = live.space.axes(tensor)[dim]
+        live.model.get_parameter(tensor).mul_((axis.size / len(live.positions(axis))) ** 0.5)
