@@ -39,21 +39,20 @@ class Path:
 class Course:
     """How the cost of a growing network runs: up from the start, perhaps above the budget, down to it, then level.
 
-    ``start`` is a share of the dense cost (the network starts with one unit a group where that is more), ``peak`` the
-    highest cost as a multiple of the budget. ``grown`` and ``landed`` are the progress at which the peak is reached
-    and at which the budget is; between ``held`` and ``landed`` the cost comes down.
+    ``start`` and ``peak`` are multiples of the budget; 0 starts with one unit in every group. ``grown`` is the progress
+    at which the peak is reached; from ``held`` to ``landed`` the cost comes down to the budget.
     """
 
-    start: float = 0.01
-    grown: float = 0.3
-    peak: float = 1.0
-    held: float = 0.5
-    landed: float = 0.7
+    start: float = 1 / 3
+    grown: float = 0.4
+    peak: float = 5 / 3
+    held: float = 0.4
+    landed: float = 0.65
 
     def path(self, smallest: float, budget: float) -> Path:
         """The shares of the dense cost for a space whose smallest network costs ``smallest``."""
-        start = min(max(self.start, smallest), budget)
-        peak = min(max(budget * self.peak, budget), 1.0)
+        start = min(max(self.start * budget, smallest), budget)
+        peak = min(max(self.peak, 1.0) * budget, 1.0)
         return Path(_sorted(((0.0, start), (self.grown, peak), (self.held, peak), (self.landed, budget))))
 
     @property

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from meristem.control.fit import fit
-from meristem.control.value import Worth
+from meristem.control.value import Value
 from meristem.cost.price import Prices
 from meristem.gate import BoolArray, Draw, FloatArray, Independent, Ranked, sigmoid
 
@@ -49,19 +49,19 @@ class Controller(Protocol):
 class Exact:
     """The planned cost is met at every epoch: by a uniform push on all scores, found by bisection (Eq. Exact).
 
-    With ``worth`` units compete by evidence against price, otherwise by score. ``draw`` proposes; what it proposes
+    With ``value`` units compete by its preference, otherwise by score. ``draw`` proposes; what it proposes
     is trimmed and filled by preference until it stands at or just under the plan. ``align`` holds widths to multiples.
     """
 
-    worth: Worth | None = None
+    value: Value | None = None
     draw: Draw = Ranked()
     align: int = 1
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         scores, betas = view.scores, view.beta
-        if self.worth is not None:
+        if self.value is not None:
             prices = view.prices.of_unit(view.widths, _priced(view))
-            scores = self.worth.preference(view.scores, view.live, view.lived, prices)
+            scores = self.value.preference(view.scores, view.live, view.lived, prices)
             betas = {name: np.ones_like(beta) for name, beta in view.beta.items()}
         if isinstance(self.draw, Ranked):  # beta (s + push) > 0 where s > -push: the temperature does not matter
             return Decision(fit(view.prices, scores, view.limits, self.align))

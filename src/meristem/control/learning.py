@@ -144,10 +144,10 @@ class _EvidenceLearner:
 
 @dataclass(frozen=True)
 class Chance:
-    """Random scores that never learn: the comparison that shows what learning is worth."""
+    """Random evidence, new at every epoch: the comparison that shows what learning is worth."""
 
     def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
-        return _Idle({name: rng.standard_normal(len(values)) for name, values in scores.items()})
+        return _Idle(dict(scores), rng)
 
 
 @dataclass(frozen=True)
@@ -159,19 +159,21 @@ class Nothing:
 
 
 class _Idle:
-    """A learner that does not listen."""
+    """A learner that does not listen; with ``rng`` its scores are random at every epoch."""
 
     scales = False
     listens = False
 
-    def __init__(self, scores: dict[str, FloatArray]) -> None:
-        self._scores = scores
+    def __init__(self, scores: dict[str, FloatArray], rng: np.random.Generator | None = None) -> None:
+        self._scores, self._rng = scores, rng
 
     def begin(self, epoch: Epoch) -> None: ...
 
     def step(self, pull: Tensor, lr_frac: float) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        if self._rng is not None:
+            self._scores = {name: self._rng.random(len(values)) for name, values in self._scores.items()}
 
     def push(self, delta: float) -> None: ...
 

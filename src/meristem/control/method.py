@@ -8,9 +8,9 @@ from enum import Enum
 
 from meristem.control.controller import Controller, Exact, Feedback, Keep
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
-from meristem.control.value import Worth
+from meristem.control.value import InStep
 from meristem.gate import Even, Open, PerUnit, Temperature
-from meristem.init import AsBuilt, Fresh
+from meristem.init import AsBuilt, Fresh, ZeroOutgoing
 from meristem.schedule import Course
 
 PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
@@ -32,10 +32,10 @@ class Method:
     """
 
     learning: Learning = Evidence()
-    controller: Controller = Exact(worth=Worth())
+    controller: Controller = Exact(InStep())
     course: Course = Course()
     temperature: Temperature = PerUnit()
-    fresh: Fresh = AsBuilt()
+    fresh: Fresh = ZeroOutgoing()
     freeze: float = 0.75
     side: Side = Side.READING
     widths: tuple[tuple[str, int], ...] | None = None  # of the start; None: the same share of every group
@@ -43,13 +43,13 @@ class Method:
 
 
 def default() -> Method:
-    """Evidence against price, the planned cost met exactly at every epoch, live units kept unless they fall behind."""
+    """The planned cost is met exactly at every epoch; evidence decides which units live."""
     return Method()
 
 
 def chance() -> Method:
-    """The default's growth with random scores instead of learned ones."""
-    return Method(learning=Chance(), controller=Exact())
+    """The default's growth with random instead of learned evidence."""
+    return Method(learning=Chance())
 
 
 def gates() -> Method:
@@ -59,13 +59,13 @@ def gates() -> Method:
 
 def paper() -> Method:
     """The letter of the paper: sigmoid gates, independent draws, feedback, one unit a group, no freeze."""
-    course = Course(start=0.0, grown=0.0)
+    course = Course(start=0.0, grown=0.0, peak=1.0)
     return Method(Descent(per_run=False), Feedback(), course, PerUnit(), AsBuilt(), freeze=1.0)
 
 
 def uniform() -> Method:
     """Nothing grows: every group has the same share of its units from the start, trained from scratch."""
-    return Method(Nothing(), Keep(), Course(start=1.0, grown=0.0), freeze=0.0, native_scale=True)
+    return Method(Nothing(), Keep(), Course(start=1.0, grown=0.0, peak=1.0), freeze=0.0, native_scale=True)
 
 
 def direct(widths: Mapping[str, int]) -> Method:

@@ -1,29 +1,68 @@
-"""What a unit is worth against its price: evidence of live and absent units to one order of preference."""
+"""Which units are preferred to which: from the evidence for live and absent units to one order for all groups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from meristem.gate import BoolArray, FloatArray
+from meristem.space.axis import IntArray
 
 _FLOOR = 1e-30
+_LAST = 1e6  # taken off the preference of what shall come in only when nothing else is left
+
+
+class Value(Protocol):
+    """A rule of preference: the higher, the sooner a unit lives."""
+
+    def preference(
+        self,
+        evidence: Mapping[str, FloatArray],
+        live: Mapping[str, BoolArray],
+        lived: Mapping[str, BoolArray],
+        prices: Mapping[str, float],
+    ) -> dict[str, FloatArray]: ...
+
+
+@dataclass(frozen=True)
+class InStep:
+    """All groups keep the same share of their units; evidence decides which units of a group they are.
+
+    >>> pick = InStep().preference({"a": np.array([3.0, 9.0])}, {"a": np.ones(2, bool)}, {"a": np.ones(2, bool)}, {})
+    >>> pick["a"].tolist()
+    [-0.5, 0.0]
+    """
+
+    def preference(
+        self,
+        evidence: Mapping[str, FloatArray],
+        live: Mapping[str, BoolArray],
+        lived: Mapping[str, BoolArray],
+        prices: Mapping[str, float],
+    ) -> dict[str, FloatArray]:
+        found = {}
+        for name, values in evidence.items():
+            order = np.concatenate([_by_evidence(values, live[name]), _absent_order(values, live[name], lived[name])])
+            found[name] = np.empty(len(values))
+            found[name][order] = -np.arange(len(values)) / len(values)
+        return found
 
 
 @dataclass(frozen=True)
 class Worth:
-    """log(evidence / price) of every unit (docs/equations.md, Worth).
+    """log(evidence / price) of every unit: groups that matter more for their price become wider (Eq. Worth).
 
     A live unit counts with its own evidence. An absent one counts with what it would get if the group's evidence were
     shared by one unit more, by two more, and so on: the more of them come in, the less each is expected to add. Live
-    units are preferred by ``loyalty`` (a factor), so that equally good units are not swapped. Absent units come in the
-    order: never lived, then stored ones by the evidence they had; ``optimism`` scales what is expected of them.
+    units are preferred by ``loyalty`` (a factor), so that equally good units are not swapped. In one epoch a group
+    grows by at most ``pace`` (a factor) as long as others can still grow: the evidence of few units is noisy.
     """
 
     loyalty: float = 2.0
-    optimism: float = 1.0
+    pace: float = 2.0
 
     def preference(
         self,
@@ -35,13 +74,21 @@ class Worth:
         found = {}
         for name, values in evidence.items():
             mask = live[name]
-            worth = np.log(np.maximum(values, _FLOOR))
-            absent = np.flatnonzero(~mask)
-            if len(absent):
-                rank = np.lexsort((absent, -values[absent], lived[name][absent]))
-                total = max(float(values[mask].sum()), _FLOOR)
-                shared = total * self.optimism / (mask.sum() + 1.0 + np.arange(len(absent)))
-                worth[absent[rank]] = np.log(shared)
-            worth[mask] += np.log(self.loyalty)
+            width = int(mask.sum())
+            worth = np.log(np.maximum(values, _FLOOR)) + np.log(self.loyalty)
+            absent = _absent_order(values, mask, lived[name])
+            count = np.arange(1, len(absent) + 1)
+            total = max(float(values[mask].sum()), _FLOOR)
+            worth[absent] = np.log(total / (width + count)) - _LAST * (width + count > max(2.0, self.pace * width))
             found[name] = worth - np.log(prices[name])
         return found
+
+
+def _by_evidence(values: FloatArray, mask: BoolArray) -> IntArray:
+    units = np.flatnonzero(mask)
+    return units[np.argsort(-values[units], kind="stable")]
+
+
+def _absent_order(values: FloatArray, live: BoolArray, lived: BoolArray) -> IntArray:
+    """Absent units in the order in which they get their chance: those that never lived, then by their evidence."""
+    return np.concatenate([np.flatnonzero(~live & ~lived), _by_evidence(values, ~live & lived)])
