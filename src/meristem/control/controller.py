@@ -58,23 +58,58 @@ class Exact:
     align: int = 1
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
+        if isinstance(self.draw, Ranked):  # beta (s + push) > 0 where s > -push: the temperature does not matter
+            return Decision(self._balanced(view) if self.value else self._fit(view, view.scores))
         scores, betas = view.scores, view.beta
         if self.value is not None:
-            prices = view.prices.of_unit(view.widths, _priced(view))
-            scores = self.value.preference(view.scores, view.live, view.lived, prices)
+            scores = self.value.preference(view.scores, view.live, view.lived, _mixed(_unit_prices(view), 0.5))
             betas = {name: np.ones_like(beta) for name, beta in view.beta.items()}
-        if isinstance(self.draw, Ranked):  # beta (s + push) > 0 where s > -push: the temperature does not matter
-            return Decision(fit(view.prices, scores, view.limits, self.align))
         push = solve_push(view.prices, scores, betas, view.limits)
         chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
         drawn = {name: self.draw(p, view.live[name], rng) for name, p in chances.items()}
         wish = {name: p + drawn[name] for name, p in chances.items()}  # first what was drawn, then by chance
-        return Decision(fit(view.prices, wish, view.limits, self.align), push)
+        return Decision(self._fit(view, wish), push)
+
+    def _fit(self, view: View, preference: Mapping[str, FloatArray]) -> dict[str, BoolArray]:
+        return fit(view.prices, preference, view.limits, self.align)
+
+    def _balanced(self, view: View) -> dict[str, BoolArray]:
+        """Price units in parameters and in macs, so mixed that both costs stand at the same share of their plan.
+
+        Priced in parameters alone, units that are cheap in parameters and dear in macs would win, and the other way
+        round. A metric without a plan of its own is held to the widest of the others.
+        """
+        assert self.value is not None
+        unit_prices, wished = _unit_prices(view), _wished(view)
+        best: tuple[float, dict[str, BoolArray]] | None = None
+        low, high = 0.0, 1.0
+        for _ in range(_MIXES):
+            mix = (low + high) / 2
+            live = self._fit(view, self.value.preference(view.scores, view.live, view.lived, _mixed(unit_prices, mix)))
+            shares = view.prices.shares({name: int(mask.sum()) for name, mask in live.items()})
+            heavier = shares["macs"] / wished["macs"] - shares["params"] / wished["params"]
+            if best is None or abs(heavier) < best[0]:
+                best = abs(heavier), live
+            low, high = (low, mix) if heavier > 0 else (mix, high)
+        assert best is not None
+        return best[1]
 
 
-def _priced(view: View) -> dict[str, float]:
-    """A unit is priced in every metric, also those without a cap: parameters alone would make macs free."""
-    return {name: view.limits.get(name, 1.0) for name in view.prices.dense}
+_MIXES = 7  # halvings of the mix of prices: finer than one unit
+
+
+def _wished(view: View) -> dict[str, float]:
+    widest = max(view.limits.values())
+    return {name: view.limits.get(name, widest) for name in view.prices.dense}
+
+
+def _unit_prices(view: View) -> dict[str, dict[str, float]]:
+    return view.prices.of_unit(view.widths, _wished(view))
+
+
+def _mixed(prices: Mapping[str, Mapping[str, float]], params: float) -> dict[str, float]:
+    """The price of a unit of each group, parameters counting ``params`` and macs the rest."""
+    return {group: params * price + (1 - params) * prices["macs"][group] for group, price in prices["params"].items()}
 
 
 def solve_push(

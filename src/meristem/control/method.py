@@ -8,7 +8,7 @@ from enum import Enum
 
 from meristem.control.controller import Controller, Exact, Feedback, Keep
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
-from meristem.control.value import InStep
+from meristem.control.value import Worth
 from meristem.gate import Even, Open, PerUnit, Temperature
 from meristem.init import AsBuilt, Fresh, ZeroOutgoing
 from meristem.schedule import Course
@@ -32,7 +32,7 @@ class Method:
     """
 
     learning: Learning = Evidence()
-    controller: Controller = Exact(InStep())
+    controller: Controller = Exact(Worth())
     course: Course = Course()
     temperature: Temperature = PerUnit()
     fresh: Fresh = ZeroOutgoing()

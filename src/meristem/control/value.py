@@ -57,11 +57,12 @@ class Worth:
 
     A live unit counts with its own evidence. An absent one counts with what it would get if the group's evidence were
     shared by one unit more, by two more, and so on: the more of them come in, the less each is expected to add. Live
-    units are preferred by ``loyalty`` (a factor), so that equally good units are not swapped. In one epoch a group
-    grows by at most ``pace`` (a factor) as long as others can still grow: the evidence of few units is noisy.
+    units are preferred by ``loyalty`` (a factor): they go when the plan comes down or when they are as good as dead,
+    not because others might be better, since swapping units every epoch destroys training. In one epoch a group grows
+    by at most ``pace`` (a factor) as long as others can still grow: the evidence of few units is noisy.
     """
 
-    loyalty: float = 2.0
+    loyalty: float = 1000.0
     pace: float = 2.0
 
     def preference(

@@ -30,12 +30,14 @@ class Prices:
         """Whether no metric is above its limit; a rounding error is not above."""
         return all(self.share(name, widths) <= limit * (1 + 1e-12) for name, limit in limits.items())
 
-    def of_unit(self, widths: Widths, limits: Mapping[str, float]) -> dict[str, float]:
-        """The price of one more unit of each group: the mean over the metrics of its share of what is allowed."""
+    def of_unit(self, widths: Widths, limits: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """For each metric the price of one more unit of each group, as a share of what is allowed."""
+        return {name: self._of_unit(name, widths, limit) for name, limit in limits.items()}
+
+    def _of_unit(self, metric: str, widths: Widths, limit: float) -> dict[str, float]:
         prices = {}
         for group in self.space.groups:
             less = {**widths, group: max(0.0, widths[group] - 0.5)}
             more = {**widths, group: less[group] + 1.0}
-            parts = [(self.share(name, more) - self.share(name, less)) / limit for name, limit in limits.items()]
-            prices[group] = max(sum(parts) / len(parts), 1e-12)
+            prices[group] = max((self.share(metric, more) - self.share(metric, less)) / limit, 1e-12)
         return prices
