@@ -7,13 +7,13 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .NOTPARALLEL:
 
 help:
-	@echo "make grow   trace a small ResNet and resize it"
+	@echo "make grow   grow a small network on handwritten digits, about a minute"
 	@echo "make test   run the test-suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make clean  remove the environment and caches"
 
 grow: $(VENV)/.run
-	$(BIN)/meristem trace
+	$(BIN)/meristem grow
 
 # A passive wait keeps two-threaded torch from collapsing when another process wants the cores.
 test: $(VENV)/.dev

@@ -25,9 +25,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace", "surgery", "control"),
     ("history", "export", "checkpoint"),
     ("grower",),
-    ("testing", "models", "data"),
+    ("testing", "models", "data", "task", "settings", "folder"),
     ("baselines",),
     ("run", "report"),
+    ("progress",),
+    ("commands",),
     ("cli", "__main__"),
     ("meristem_recipes",),
 )
@@ -36,7 +38,12 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 # Reading, acting and deciding know nothing of each other. Other neighbours may meet, but never in a circle.
 STRANGERS = frozenset({"trace", "surgery", "control"})
 # The bench side uses the core and is never used by it; models and data do not even use the core.
-BENCH = frozenset({"models", "data", "baselines", "run", "report", "cli", "__main__", "meristem_recipes"})
+BENCH = frozenset(
+    {
+        *("models", "data", "task", "settings", "folder", "baselines"),
+        *("run", "report", "progress", "commands", "cli", "__main__", "meristem_recipes"),
+    }
+)
 STANDALONE = frozenset({"models", "data"})
 # `meristem/__init__.py`: shows the core to users. The core itself imports from the files, not from the front.
 FRONT = "__init__"

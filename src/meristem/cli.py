@@ -3,39 +3,90 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import NoReturn
 
 from meristem.errors import MeristemError
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from meristem.space.space import Space
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 when it worked, 2 when the user must change something."""
-    args = _parser().parse_args(argv)
+    """Run a command; 0 when it worked, 2 when the user must change something, 130 when it was stopped."""
     try:
-        return int(args.run(args))
+        args = _parser().parse_args(argv)
+        module, _, function = args.command.partition(":")
+        return int(getattr(importlib.import_module(f"meristem.commands.{module}"), function)(args))
     except MeristemError as error:
         print(f"meristem: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("meristem: stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # who read our output has gone; what a run has finished is on disk
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # a full disk, a folder that became read-only: what was written before stays good
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"meristem: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one sentence what is wrong, as everything else here does. Flags are written out."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(allow_abbrev=False, **options)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        raise MeristemError(f"{message}; see {self.prog} --help")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="meristem", description="Grow neural networks while they train.")
+    parser = _Parser(prog="meristem", description="Grow neural networks while they train.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    trace = commands.add_parser(
-        "trace",
-        help="show what in a model may grow and shrink, and what it costs",
-        description="Without --model: a ResNet-20, and a demonstration that resizing it is exact.",
+    _add_grow(commands.add_parser("grow", help="grow a network while it trains, under a budget", description=_GROW))
+    listing = commands.add_parser("list", help="show the recipes and the methods")
+    listing.set_defaults(command="recipes:show")
+    export = commands.add_parser("export", help="take the network out of a run, finished or not")
+    export.add_argument("run_folder", metavar="RUN", help="the folder of a run")
+    export.add_argument("--out", metavar="DIR", required=True, help="where the network goes")
+    export.add_argument("--recipe", metavar="MODULE:FUNCTION", help="what was run, if it was a recipe of your own")
+    export.set_defaults(command="export:export")
+    _add_trace(
+        commands.add_parser(
+            "trace",
+            help="show what in a model may grow and shrink, and what it costs",
+            description="Without --model: a ResNet-20, and a demonstration that resizing it is exact.",
+        )
     )
+    return parser
+
+
+_GROW = "Without RECIPE: a small residual network on handwritten digits, about a minute on a laptop."
+
+
+def _add_grow(grow: argparse.ArgumentParser) -> None:
+    grow.add_argument("recipe", metavar="RECIPE", nargs="?", help="a name of `meristem list`, or MODULE:FUNCTION")
+    grow.add_argument("--budget", metavar="CAPS", help="what the final network may cost, e.g. params=36%%,macs=50%%")
+    grow.add_argument("--epochs", metavar="N", help="how often to go through the training data")
+    grow.add_argument("--seed", metavar="S", help="of everything random; the same seed gives the same network")
+    grow.add_argument("--data", metavar="DIR", help="where the data lie, for recipes that do not bring their own")
+    grow.add_argument("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, mps, ...")
+    grow.add_argument("--method", metavar="NAME", help="how to grow; see `meristem list`")
+    grow.add_argument(
+        "--set", metavar="FIELD=VALUE", action="append", default=[], help="any other setting, e.g. lr=0.05; repeat"
+    )
+    grow.add_argument("--with-dense", action="store_true", help="train the full model too, for comparison")
+    grow.add_argument("--out", metavar="DIR", help="the folder of the run (default: runs/RECIPE-seedS)")
+    grow.add_argument(
+        "--resume", metavar="DIR", nargs="?", const="", help="go on with a stopped run (default: the latest one)"
+    )
+    grow.set_defaults(command="grow:grow")
+
+
+def _add_trace(trace: argparse.ArgumentParser) -> None:
     trace.add_argument("--model", metavar="MODULE:FUNCTION", help="a function or class that returns an nn.Module")
     trace.add_argument(
         "--input",
@@ -45,100 +96,4 @@ def _parser() -> argparse.ArgumentParser:
     )
     trace.add_argument("--pin", metavar="PATTERN", action="append", default=[], help="module paths that must stay")
     trace.add_argument("--strict", action="store_true", help="fail on an operation that is not understood")
-    trace.set_defaults(run=_trace)
-    return parser
-
-
-def _trace(args: argparse.Namespace) -> int:
-    from meristem.trace.trace import trace
-
-    model = _model(args.model) if args.model else _model("meristem.models.resnet_cifar:resnet20")
-    if args.model and not args.input:
-        raise MeristemError(
-            "--model needs --input, the shape of what the model is called with, e.g. --input 1x3x224x224"
-        )
-    inputs = tuple(_example(shape) for shape in args.input or ["1x3x32x32"])
-    space = trace(model, inputs, pin=args.pin, strict=args.strict)
-    print(space)
-    if not args.model:
-        print()
-        _demonstrate(model, space, inputs)
-    return 0
-
-
-def _model(path: str) -> nn.Module:
-    import importlib
-    import os
-
-    from torch import nn
-
-    module_name, _, name = path.partition(":")
-    if not module_name or not name:
-        raise MeristemError(f"--model {path!r} is not of the form MODULE:FUNCTION, e.g. mypackage.nets:resnet50")
-    sys.path.insert(0, os.getcwd())
-    try:
-        make = getattr(importlib.import_module(module_name), name)
-    except ImportError as error:
-        raise MeristemError(f"--model: cannot import {module_name!r} ({error})") from None
-    except AttributeError:
-        raise MeristemError(f"--model: {module_name!r} has no {name!r}") from None
-    finally:
-        sys.path.remove(os.getcwd())
-    try:
-        model = make() if not isinstance(make, nn.Module) else make
-    except TypeError as error:
-        raise MeristemError(f"--model: {path} must be callable without arguments ({error})") from None
-    if not isinstance(model, nn.Module):
-        raise MeristemError(f"--model: {path} returned {type(model).__name__}, expected an nn.Module")
-    return model
-
-
-def _example(text: str) -> Any:
-    import torch
-
-    shape, _, kind = text.partition(":")
-    try:
-        sizes = [int(size) for size in shape.split("x")]
-    except ValueError:
-        raise MeristemError(f"--input {text!r} is not a shape; write it like 1x3x224x224 or 2x35:int") from None
-    if kind == "int":
-        return torch.zeros(sizes, dtype=torch.long)
-    if kind:
-        raise MeristemError(f"--input {text!r}: the kind after the colon can only be 'int'")
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(0))
-
-
-def _demonstrate(model: nn.Module, space: Space, inputs: tuple[Any, ...]) -> None:
-    """Resize the model a few times and compare it with the masked full-size one."""
-    import copy
-
-    import numpy as np
-    import torch
-
-    from meristem.cost.count import cost_at
-    from meristem.surgery.live import Live
-    from meristem.testing import masked_reference
-
-    full = copy.deepcopy(model).double().eval()
-    live = Live(model.double().eval(), space)
-    x = tuple(value.double() for value in inputs)
-    random = np.random.default_rng(0)
-    print("Resized in memory, compared with the full-size network in which the same units are masked:")
-    print(f"{'':24}{'parameters':>12}{'macs':>14}{'largest difference':>22}")
-    for title, share in (
-        ("all units", 1.0),
-        ("half, at random", 0.5),
-        ("one in each group", 0.0),
-        ("36 %, at random", 0.36),
-    ):
-        target = {
-            name: random.permutation(group.units)[: max(1, round(share * group.units))].tolist()
-            for name, group in space.groups.items()
-        }
-        live.apply(live.plan(target))
-        with torch.no_grad():
-            mine = model(*x)
-            reference = masked_reference(full, space, live.masks, x).outputs[0]
-        cost = cost_at(space, live.widths)
-        difference = float((mine - reference.detach()).abs().max())
-        print(f"{title:24}{cost.params:>12,}{cost.macs:>14,}{difference:>22.1e}")
+    trace.set_defaults(command="trace:show")

@@ -1,0 +1,32 @@
+"""``meristem export``: the network of a run as it stands, finished or not."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+from meristem.commands.recipes import recipe
+from meristem.errors import FileError
+from meristem.folder import Folder
+from meristem.run import build, described_run
+
+
+def export(args: argparse.Namespace) -> int:
+    folder, out = Folder(Path(args.run_folder)), Path(args.out)
+    content = folder.described()
+    if out.exists() and (not out.is_dir() or os.listdir(out)):
+        raise FileError(f"{out} exists already; give another --out")
+    if folder.result.is_file() and folder.model.is_dir():
+        shutil.copytree(folder.model, out, dirs_exist_ok=True)
+        print(f"The network of the finished run is in {out}")
+    else:
+        if not folder.checkpoint.is_file():
+            raise FileError(f"{folder.path} has no finished epoch yet; there is nothing to export")
+        training = build(described_run(folder, recipe(args.recipe or str(content.get("name")))), history=None)
+        training.resume(folder.checkpoint)
+        training.grower.save(out)
+        print(f"The network after epoch {training.grower.epoch} of {training.run.epochs} is in {out}")
+    print(f"Load it into a full-size model: meristem.load({str(out)!r}, model)")
+    return 0

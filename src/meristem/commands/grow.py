@@ -1,0 +1,132 @@
+"""``meristem grow``: start or resume a run, show how it goes, end with a table."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from meristem.commands.recipes import recipe, recipes
+from meristem.errors import MeristemError
+from meristem.folder import Folder, free_folder, latest_folder
+from meristem.progress import Progress, table
+from meristem.run import DENSE, Record, Run, carry_out, described_run, finished_result
+
+# A flag of its own -> the setting.
+_FLAGS = {
+    "budget": "budget",
+    "epochs": "epochs",
+    "seed": "seed",
+    "data": "data_dir",
+    "device": "device",
+    "method": "method",
+}
+_DEFAULT = "digits"
+
+
+def grow(args: argparse.Namespace) -> int:
+    settings = _given(args)
+    folder, run = _new(args, settings) if args.resume is None else _resumed(args, settings)
+    progress = Progress(sys.stdout)
+    try:
+        with folder.held():
+            result, dense = _carry_out(run, folder, progress, args.with_dense)
+    except KeyboardInterrupt:
+        progress.end()
+        return _stopped(args, folder)
+    print()
+    print(table(result, dense))
+    if dense is None and run.method != DENSE:
+        again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
+        print(f"\nTo train the full model for comparison: {again}")
+    print(f"\nEverything is in {folder.path}; the network itself in {folder.model}")
+    return 0
+
+
+def _carry_out(run: Run, folder: Folder, progress: Progress, with_dense: bool) -> tuple[Record, Record | None]:
+    """The run, then the full model's if it is wanted or was begun before."""
+    result = finished_result(folder) or carry_out(run, folder, progress)
+    if run.method == DENSE or not (with_dense or folder.dense.description.exists()):
+        return result, None
+    full = dataclasses.replace(run, method=DENSE)
+    return result, finished_result(folder.dense) or carry_out(full, folder.dense, progress)
+
+
+def _stopped(args: argparse.Namespace, folder: Folder) -> int:
+    if not folder.description.exists():
+        print("meristem: stopped before the first step; nothing is left behind", file=sys.stderr)
+        return 130
+    again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))}"
+    again += " --with-dense" if args.with_dense else ""
+    print(f"meristem: stopped; every finished epoch is kept. To go on: {again}", file=sys.stderr)
+    return 130
+
+
+def _recipe_flag(args: argparse.Namespace) -> str:
+    """A recipe of the user's own must be named again: what a file says is never imported."""
+    return f" {shlex.quote(args.recipe)}" if args.recipe and ":" in args.recipe else ""
+
+
+# --- from arguments to a run --------------------------------------------------------------------------------------
+
+
+def _given(args: argparse.Namespace) -> dict[str, str]:
+    """The settings that were given, by flags of their own or by --set."""
+    settings = {name: getattr(args, flag) for flag, name in _FLAGS.items() if getattr(args, flag) is not None}
+    for pair in args.set:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise MeristemError(f"--set {pair!r} is not of the form FIELD=VALUE, e.g. --set lr=0.05")
+        if settings.get(name, value) != value:
+            raise MeristemError(f"{name} is given twice: {settings[name]} and {value}")
+        settings[name] = value
+    if "data_dir" in settings:
+        settings["data_dir"] = str(Path(settings["data_dir"]).resolve())
+        if not Path(settings["data_dir"]).is_dir():
+            raise MeristemError(f"the data folder {settings['data_dir']} does not exist")
+    return settings
+
+
+def _new(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
+    run = recipe(args.recipe or _DEFAULT).with_settings(settings)
+    if not run.threads:  # fixed now, so that a resumed run adds up its sums in the same order
+        run = dataclasses.replace(run, threads=torch.get_num_threads())
+    if not args.out:
+        return free_folder(_usual(run)), run
+    folder = Folder(Path(args.out))
+    folder.reserve()
+    return folder, run
+
+
+def _usual(run: Run) -> Path:
+    return Path("runs") / f"{run.name}-seed{run.seed}"
+
+
+def _resumed(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
+    """The run to go on with. Other settings than it was started with are refused; only its data may have moved."""
+    if args.resume and args.out and Path(args.resume).resolve() != Path(args.out).resolve():
+        raise MeristemError(f"a run goes on where it is: leave out --out {args.out}, or start a new run there")
+    if args.resume or args.out:
+        folder = Folder(Path(args.resume or args.out))
+    else:
+        folder = latest_folder(_usual(recipe(args.recipe or _DEFAULT).with_settings(settings)))
+    name = args.recipe or str(folder.described().get("name"))
+    if not args.recipe and name not in recipes():
+        raise MeristemError(
+            f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: "
+            f"meristem grow MODULE:FUNCTION --resume {folder.path}"
+        )
+    run = described_run(folder, recipe(name))
+    wanted = run.with_settings(settings)
+    moved = {"data_dir": wanted.data_dir}
+    for setting, value in wanted.settings.items():
+        if setting not in moved and value != run.settings[setting]:
+            raise MeristemError(
+                f"the run in {folder.path} was started with {setting}={run.settings[setting]}, not {value}: "
+                f"leave that out to go on with it, or start a new run with another --out"
+            )
+    return folder, run.with_settings(moved)

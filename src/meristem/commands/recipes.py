@@ -1,0 +1,63 @@
+"""Recipes by name. They live in a second package above this one, so they are found by name and not imported."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meristem.control.method import methods
+from meristem.errors import MeristemError
+from meristem.run import DENSE, Run
+from meristem.settings import nearest
+
+
+def recipes() -> Mapping[str, Callable[[], Run]]:
+    """The recipes that come with meristem."""
+    found: Mapping[str, Callable[[], Run]] = importlib.import_module("meristem_recipes").RECIPES
+    return found
+
+
+def recipe(name: str) -> Run:
+    """The run of a recipe: a name of ours, or ``MODULE:FUNCTION`` for one of the user's own."""
+    if ":" in name:
+        run = imported(name, "the recipe")()
+        if not isinstance(run, Run):
+            raise MeristemError(f"the recipe {name} returned {type(run).__name__}, expected a meristem.run.Run")
+        return run
+    known = recipes()
+    if name not in known:
+        raise MeristemError(f"there is no recipe {name!r}; {nearest(name, known)}, or MODULE:FUNCTION of your own")
+    return known[name]()
+
+
+def imported(path: str, what: str) -> Any:
+    """The object that ``MODULE:NAME`` names; modules of the current folder are found too."""
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise MeristemError(f"{what} {path!r} is not of the form MODULE:FUNCTION, e.g. mypackage.nets:resnet50")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module_name), name)
+    except ImportError as error:
+        raise MeristemError(f"{what}: cannot import {module_name!r} ({error})") from None
+    except AttributeError:
+        raise MeristemError(f"{what}: {module_name!r} has no {name!r}") from None
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+def show(args: argparse.Namespace) -> int:
+    """``meristem list``: the recipes and the methods, each with a sentence."""
+    runs = {name: make().about for name, make in recipes().items()}
+    ways = {name: (make.__doc__ or "").partition("\n")[0] for name, make in methods().items()}
+    ways[DENSE] = "Nothing grows: the full model is trained as it is."
+    for title, entries in (("recipes: meristem grow NAME", runs), ("methods: --method NAME", ways)):
+        print(title)
+        width = max(map(len, entries))
+        for name, sentence in entries.items():
+            print(f"  {name:{width}}  {sentence}")
+    return 0

@@ -1,0 +1,57 @@
+"""Data that fits in memory: tensors in three splits, handed out as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Inputs and targets of the splits ``train``, ``validation`` and ``test``, one row per sample."""
+
+    splits: Mapping[str, tuple[Tensor, Tensor]]
+    augment: Augment | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("train", "validation", "test"):
+            inputs, targets = self.splits[name]
+            if len(inputs) != len(targets) or not len(inputs):
+                raise ValueError(f"the {name} split has {len(inputs)} inputs and {len(targets)} targets")
+
+    @property
+    def example(self) -> tuple[Tensor, ...]:
+        """One sample as the model is called with it."""
+        return (self.splits["train"][0][:1].clone(),)
+
+    def samples(self, split: str) -> int:
+        return len(self.splits[split][0])
+
+    def steps(self, batch: int) -> int:
+        """How many training steps an epoch has."""
+        if batch > self.samples("train"):
+            raise ValueError(f"a batch of {batch} is larger than the {self.samples('train')} training samples")
+        return self.samples("train") // batch
+
+    def train(self, batch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """One epoch in a fresh order, augmented. What does not fill a batch is left out: another part each epoch.
+
+        All batches have one size, so that a step's cost is known before the run and no norm meets a single sample.
+        """
+        inputs, targets = self.splits["train"]
+        order = torch.randperm(len(inputs), generator=generator)
+        for step in range(self.steps(batch)):
+            rows = order[step * batch : (step + 1) * batch]
+            chosen = inputs[rows]
+            yield (self.augment(chosen, generator) if self.augment else chosen), targets[rows]
+
+    def evaluate(self, split: str, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples of a split, in their own order, as they are."""
+        inputs, targets = self.splits[split]
+        for start in range(0, len(inputs), batch):
+            yield inputs[start : start + batch], targets[start : start + batch]

@@ -1,0 +1,134 @@
+"""How a run is shown: one line that is rewritten on a terminal, a line an epoch elsewhere, and a table at the end."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from meristem.grower import Grower
+    from meristem.run import Run
+
+_REDRAW_SECONDS = 0.1
+_RECENT = 5  # epochs that the time left is judged by: early ones say little about a network that grows
+
+
+class Progress:
+    """Tells how a run goes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._text, self._headline = "", ""
+        self._drawn, self._open = 0.0, False  # when the line was last rewritten, and whether the cursor stands in it
+        self._done, self._epochs, self._units = 0, 0, 1
+        self._ends: list[float] = []
+
+    def start(self, run: Run, grower: Grower) -> None:
+        self._done, self._epochs, self._units = grower.epoch, run.epochs, sum(grower.space.full.values()) or 1
+        self._headline, self._ends, self._text = f"val_{run.task.headline}", [time.perf_counter()], "starting"
+        plan = (
+            "the full model"
+            if run.method == "dense"
+            else f"budget {run.budget}  method {run.method}  planned spend {percent(grower.expected_spend_frac)}"
+        )
+        self._say(f"{run.name}: {plan}  seed {run.seed}  {run.epochs} epoch{'s' * (run.epochs > 1)}")
+        if self._done:
+            self._say(f"resumed after epoch {self._done}")
+
+    def batch(self, step: int, steps: int) -> None:
+        if self._live and (now := time.perf_counter()) - self._drawn > _REDRAW_SECONDS:
+            self._drawn = now
+            self._rewrite(f"epoch {self._done + 1}/{self._epochs}  step {step}/{steps}  {self._text}")
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        self._done = record["epoch"]
+        self._ends = [*self._ends[-_RECENT:], time.perf_counter()]
+        self._text = self._numbers(record)
+        line = f"epoch {self._done}/{self._epochs}  {self._text}"
+        if self._live:
+            self._rewrite(line)
+            if self._done == self._epochs:
+                self.end()
+        else:
+            self._say(line)
+
+    def end(self) -> None:
+        """Leave the rewritten line where it is; what is said next stands below it."""
+        if self._open:
+            self._say("")
+
+    def _numbers(self, record: Mapping[str, Any]) -> str:
+        metrics = record["metrics"]
+        parts = [
+            f"{clock(self._seconds_left())} left",
+            f"loss {metrics['train_loss']:.3f}",
+            f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}",
+            f"width {percent(sum(record['widths'].values()) / self._units)}",
+        ]
+        parts += [
+            f"{name} {percent(record[f'{name}_frac'])} (plan {percent(x)})" for name, x in record["planned"].items()
+        ]
+        return "  ".join([*parts, f"spend {percent(record['spend_frac'])}"])
+
+    def _seconds_left(self) -> float:
+        per_epoch = (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)
+        return per_epoch * (self._epochs - self._done)
+
+    def _rewrite(self, line: str) -> None:
+        room = shutil.get_terminal_size().columns - 1  # a full line would wrap and could not be rewritten
+        self._stream.write(f"\r\x1b[2K{line[:room]}")
+        self._stream.flush()
+        self._open = True
+
+    def _say(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+        self._open = False
+
+
+def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
+    """The run's result beside the full model's, as far as that is known."""
+    full, headline = result["full"], result["headline"]
+    unknown = "not trained"
+    rows = [
+        (
+            f"test {headline}",
+            percent(result["test"][headline], 2),
+            percent(dense["test"][headline], 2) if dense else unknown,
+            f"{100 * (result['test'][headline] - dense['test'][headline]):+.2f} points" if dense else "",
+        ),
+        ("parameters", f"{result['params']:,}", f"{full['params']:,}", percent(result["params_frac"])),
+        ("macs per sample", f"{result['macs']:,}", f"{full['macs']:,}", percent(result["macs_frac"])),
+        (
+            "macs of training",
+            f"{result['spend_macs']:.3g}",
+            f"{full['spend_macs']:.3g}",
+            percent(result["spend_frac"]),
+        ),
+        (
+            "time",
+            clock(result["seconds"]),
+            clock(dense["seconds"]) if dense else unknown,
+            percent(result["seconds"] / dense["seconds"]) if dense and dense["seconds"] else "",
+        ),
+    ]
+    first = "dense" if result["method"] == "dense" else "grown"
+    lines = [("", first, "full", "share"), *rows]
+    return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>14}".rstrip() for name, mine, theirs, share in lines)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(75), clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

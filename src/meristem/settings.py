@@ -1,0 +1,64 @@
+"""Settings of a run as text: understood here, and nowhere guessed."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from meristem.control.budget import Budget
+from meristem.errors import MeristemError
+
+
+def _whole(text: str) -> int:
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _yes_or_no(text: str) -> bool:
+    return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+
+
+_KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
+    _whole: ("epochs", "batch", "seed", "threads"),
+    _number: ("lr", "momentum", "weight_decay"),
+    _yes_or_no: ("bf16", "channels_last"),
+    Budget.parse: ("budget",),
+    str: ("method", "device", "data_dir"),
+}
+_EXPECTED: dict[Callable[[str], Any], str] = {_whole: "a whole number", _number: "a number", _yes_or_no: "yes or no"}
+SETTINGS = tuple(name for names in _KINDS.values() for name in names)
+
+
+def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that the settings, given as text or as values, stand for."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise MeristemError(f"a run has no setting {name!r}; {nearest(name, SETTINGS)}")
+        convert = next(kind for kind, names in _KINDS.items() if name in names)
+        try:
+            found[name] = None if value is None and name == "data_dir" else convert(str(value))
+        except (ValueError, KeyError):
+            raise MeristemError(f"{name} must be {_EXPECTED[convert]}, got {str(value)!r}") from None
+    return found
+
+
+def budget_text(budget: Budget) -> str:
+    """What ``Budget.parse`` reads back."""
+    amounts = {name: getattr(budget, name) for name in ("params", "macs", "spend")}
+    return ",".join(f"{name}={amount}" for name, amount in amounts.items() if amount is not None)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What the user may have meant, then all there is."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{meant}There are: {', '.join(known)}"

@@ -1,0 +1,40 @@
+"""Runs on CIFAR-10."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from meristem.control.budget import Budget
+from meristem.data.arrays import Arrays
+from meristem.data.augment import flipped, shifted
+from meristem.data.cifar import cifar10
+from meristem.models.resnet_cifar import ResNetCifar
+from meristem.run import Run
+from meristem.task import Classification
+
+
+def resnet20_cifar10() -> Run:
+    return Run(
+        name="resnet20-cifar10",
+        about="A ResNet-20 on CIFAR-10, 20 epochs; needs --data DIR, where cifar-10-python.tar.gz was unpacked.",
+        model=lambda: ResNetCifar(depth=20),
+        load=_load,
+        task=Classification(),
+        epochs=20,
+        batch=128,
+        lr=0.1,
+        weight_decay=1e-4,
+        budget=Budget(params="36%"),
+    )
+
+
+def _load(data_dir: str | None) -> Arrays:
+    if data_dir is None:
+        raise ValueError("give the folder into which cifar-10-python.tar.gz was unpacked: --data DIR")
+    return Arrays(cifar10(data_dir), augment=_augmented)
+
+
+def _augmented(images: Tensor, generator: torch.Generator) -> Tensor:
+    """A random crop of the image with four pixels of padding, mirrored half the time (He et al. 2016)."""
+    return flipped(shifted(images, 4, generator), generator)
