@@ -1,12 +1,12 @@
 """A grown network beside its comparisons, over seeds: one command, one table.
 
-    python benchmarks/compare.py resnet20-cifar10 --data DIR --out DIR --seeds 0,1,2 --jobs 2
+    python benchmarks/compare.py resnet20-cifar10-all --data DIR --out DIR --seeds 0,1,2 --jobs 2
     python benchmarks/compare.py digits --out DIR --seeds 0,1,2,3,4 --arms grown,dense
 
-Arms: `grown` (the default method), `uniform` (the same share of every layer, the same budget, from scratch), `random` (the
-same growth with random instead of learned evidence), `direct` (the grown network's own widths, from scratch), `dense`,
-and any preset of `meristem.methods()`. Everything else is the same. Runs are kept in --out: finished ones are not run
-again, stopped ones go on. --set changes settings of the recipe for all arms.
+Arms: `grown` (the default method), `uniform` (the same share of every layer, the same budget, from scratch), `random`
+(the same growth with random instead of learned evidence), `direct` (the grown network's own widths, from scratch),
+`dense`, and any preset of `meristem.methods()`. Everything else is the same. Runs are kept in --out: finished ones are
+not run again, stopped ones go on. --set changes settings of the recipe for all arms.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Mapping
@@ -138,10 +139,11 @@ class Grower:
 
     @property
     def expected_spend_frac(self) -> float:
-        """The share of the dense training cost this run is planned to spend, known before it starts."""
-        last = self._last_decision
+        """The share of the dense training cost this run is planned to spend, known before it starts.
+
+        With macs or spend in the budget it is an upper bound; otherwise macs are expected to keep step with parameters.
+        """
         limits = [self._limits(epoch) for epoch in range(self.epochs)]
-        assert last >= 0
         return sum(limit.get("macs", max(limit.values())) for limit in limits) / self.epochs
 
     # --- deciding ---
@@ -279,7 +281,7 @@ class Grower:
             "optimizer": self.optimizer.state_dict(),
             "learner": self._learner.state(),
             "ledger": dataclasses.asdict(self.ledger),
-            "records": self.records,
+            "records": json.dumps(self.records),  # one string: encoding thousands of numbers one by one is slow
             "rng": self._rng.bit_generator.state,
             "random": checkpoint.random_state(),
             "extra": extra,
@@ -311,7 +313,7 @@ class Grower:
         # Beginning an epoch clears or renews what a checkpoint in the middle of one still needs.
         self._learner.load(state["learner"])
         self._rng.bit_generator.state = state["rng"]
-        self.history.restart(state["records"])
+        self.history.restart(json.loads(state["records"]))
         checkpoint.set_random_state(state["random"])
         extra: dict[str, Any] = state["extra"]
         return extra

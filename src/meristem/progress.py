@@ -65,7 +65,11 @@ class Progress:
         parts = [
             f"{clock(self._seconds_left())} left",
             f"loss {metrics['train_loss']:.3f}",
-            f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}",
+            *(
+                [f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}"]
+                if self._headline in metrics
+                else []
+            ),
             f"width {percent(sum(record['widths'].values()) / self._units)}",
         ]
         parts += [

@@ -21,7 +21,7 @@ from torch import Tensor, nn, optim
 
 import meristem
 from meristem.control.budget import Budget
-from meristem.control.method import Method, methods, uniform
+from meristem.control.method import Method, direct, methods, uniform
 from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, read_json, write_json
 from meristem.grower import Grower
@@ -31,6 +31,7 @@ from meristem.task import Task
 Record = dict[str, Any]
 _RESULT = "meristem-result-1"
 DENSE = "dense"  # the method that trains the full model as it is
+DIRECT = "direct"  # the method that trains the network another run has grown, from scratch
 
 
 class Data(Protocol):
@@ -47,6 +48,10 @@ class Data(Protocol):
 
     def train(self, batch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch; all randomness comes from the generator."""
+        ...
+
+    def has(self, split: str) -> bool:
+        """Whether there is anything in ``validation``; ``test`` is always there."""
         ...
 
     def evaluate(self, split: str, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -69,7 +74,8 @@ class Run:
     momentum: float = 0.9
     weight_decay: float = 0.0
     budget: Budget = Budget(params="36%")
-    method: str = "default"  # a name of meristem.methods(), or "dense"
+    method: str = "default"  # a name of meristem.methods(), "dense" or "direct"
+    widths: str | None = None  # for "direct": the folder of the run whose final widths are trained from scratch
     seed: int = 0
     device: str = "cpu"
     data_dir: str | None = None
@@ -89,7 +95,7 @@ class Run:
                 raise MeristemError(f"{name} must be at most {most}, got {getattr(self, name)}")
         if self.momentum >= 1:
             raise MeristemError(f"momentum must be less than 1, got {self.momentum}")
-        if self.method not in (known := [*methods(), DENSE]):
+        if self.method not in (known := [*methods(), DENSE, DIRECT]):
             raise MeristemError(f"there is no method {self.method!r}; {nearest(self.method, known)}")
 
     def with_settings(self, settings: Mapping[str, Any]) -> Run:
@@ -193,6 +199,8 @@ def train_epoch(training: Training, watcher: Watcher) -> float:
 def evaluate(training: Training, model: nn.Module, split: str) -> dict[str, float]:
     """The task's metrics on a whole split."""
     run, tally = training.run, torch.zeros(())
+    if not training.data.has(split):
+        return {}
     model.eval()
     for inputs, targets in training.data.evaluate(split, 4 * run.batch):
         tally = tally + run.task.tally(forward(run, model, inputs), targets.to(run.device)).cpu()
@@ -263,7 +271,7 @@ def build(run: Run, history: Path | None) -> Training:
         example,
         budget=Budget(params="100%") if run.method == DENSE else run.budget,
         epochs=run.epochs,
-        method=methods().get(run.method, _dense)(),
+        method=chosen_method(run),
         seed=run.seed,
         batch_size=run.batch,
         history=history,
@@ -271,9 +279,17 @@ def build(run: Run, history: Path | None) -> Training:
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
 
 
-def _dense() -> Method:
-    """The full model from the first step to the last: a network of fixed size whose size is all of it."""
-    return dataclasses.replace(uniform(), native_scale=False)
+def chosen_method(run: Run) -> Method:
+    if run.method == DENSE:  # a network of fixed size whose size is all of it
+        return dataclasses.replace(uniform(), native_scale=False)
+    if run.method != DIRECT:
+        return methods()[run.method]()
+    if run.widths is None:
+        raise MeristemError("the method direct needs the folder of a finished run: --set widths=runs/digits-seed0")
+    result = finished_result(Folder(Path(run.widths)))
+    if result is None or not isinstance(result.get("widths"), dict):
+        raise MeristemError(f"{run.widths} is not the folder of a finished run, so it has no widths to train")
+    return direct(result["widths"])
 
 
 def usable_device(name: str) -> torch.device:

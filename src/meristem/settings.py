@@ -31,7 +31,7 @@ _KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
     _number: ("lr", "momentum", "weight_decay"),
     _yes_or_no: ("bf16", "channels_last"),
     Budget.parse: ("budget",),
-    str: ("method", "device", "data_dir"),
+    str: ("method", "device", "data_dir", "widths"),
 }
 _EXPECTED: dict[Callable[[str], Any], str] = {_whole: "a whole number", _number: "a number", _yes_or_no: "yes or no"}
 SETTINGS = tuple(name for names in _KINDS.values() for name in names)
@@ -45,7 +45,7 @@ def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise MeristemError(f"a run has no setting {name!r}; {nearest(name, SETTINGS)}")
         convert = next(kind for kind, names in _KINDS.items() if name in names)
         try:
-            found[name] = None if value is None and name == "data_dir" else convert(str(value))
+            found[name] = None if value is None and name in ("data_dir", "widths") else convert(str(value))
         except (ValueError, KeyError):
             raise MeristemError(f"{name} must be {_EXPECTED[convert]}, got {str(value)!r}") from None
     return found

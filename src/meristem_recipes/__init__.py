@@ -3,7 +3,11 @@
 from collections.abc import Callable
 
 from meristem.run import Run
-from meristem_recipes.cifar import resnet20_cifar10
+from meristem_recipes.cifar import resnet20_cifar10, resnet20_cifar10_all
 from meristem_recipes.digits import digits
 
-RECIPES: dict[str, Callable[[], Run]] = {"digits": digits, "resnet20-cifar10": resnet20_cifar10}
+RECIPES: dict[str, Callable[[], Run]] = {
+    "digits": digits,
+    "resnet20-cifar10": resnet20_cifar10,
+    "resnet20-cifar10-all": resnet20_cifar10_all,
+}

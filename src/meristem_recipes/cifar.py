@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -29,10 +31,18 @@ def resnet20_cifar10() -> Run:
     )
 
 
-def _load(data_dir: str | None) -> Arrays:
+def resnet20_cifar10_all() -> Run:
+    """For final comparisons: nothing is decided on a validation set, so nothing needs to be held out."""
+    about = "The same on all 50 000 training images, without a validation set: for final comparisons."
+    return dataclasses.replace(
+        resnet20_cifar10(), name="resnet20-cifar10-all", about=about, load=lambda data_dir: _load(data_dir, held_out=0)
+    )
+
+
+def _load(data_dir: str | None, held_out: int = 5000) -> Arrays:
     if data_dir is None:
         raise ValueError("give the folder into which cifar-10-python.tar.gz was unpacked: --data DIR")
-    return Arrays(cifar10(data_dir), augment=_augmented)
+    return Arrays(cifar10(data_dir, held_out), augment=_augmented)
 
 
 def _augmented(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 from meristem.control.method import methods
 from meristem.errors import MeristemError
-from meristem.run import DENSE, Run
+from meristem.run import DENSE, DIRECT, Run
 from meristem.settings import nearest
 
 
@@ -55,6 +55,7 @@ def show(args: argparse.Namespace) -> int:
     runs = {name: make().about for name, make in recipes().items()}
     ways = {name: (make.__doc__ or "").partition("\n")[0] for name, make in methods().items()}
     ways[DENSE] = "Nothing grows: the full model is trained as it is."
+    ways[DIRECT] = "Nothing grows: the widths of a finished run (--set widths=RUN), trained from scratch."
     for title, entries in (("recipes: meristem grow NAME", runs), ("methods: --method NAME", ways)):
         print(title)
         width = max(map(len, entries))

@@ -13,13 +13,13 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 @dataclass(frozen=True)
 class Arrays:
-    """Inputs and targets of the splits ``train``, ``validation`` and ``test``, one row per sample."""
+    """Inputs and targets of the splits ``train``, ``test`` and perhaps ``validation``, one row per sample."""
 
     splits: Mapping[str, tuple[Tensor, Tensor]]
     augment: Augment | None = None
 
     def __post_init__(self) -> None:
-        for name in ("train", "validation", "test"):
+        for name in {"train", "test", *self.splits}:
             inputs, targets = self.splits[name]
             if len(inputs) != len(targets) or not len(inputs):
                 raise ValueError(f"the {name} split has {len(inputs)} inputs and {len(targets)} targets")
@@ -28,6 +28,9 @@ class Arrays:
     def example(self) -> tuple[Tensor, ...]:
         """One sample as the model is called with it."""
         return (self.splits["train"][0][:1].clone(),)
+
+    def has(self, split: str) -> bool:
+        return split in self.splits
 
     def samples(self, split: str) -> int:
         return len(self.splits[split][0])

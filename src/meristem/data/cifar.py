@@ -22,12 +22,15 @@ _MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 def cifar10(folder: str | Path, held_out: int = 5000) -> dict[str, tuple[Tensor, Tensor]]:
     """Images ``[N, 3, 32, 32]`` and labels ``[N]``; the last ``held_out`` training images are ``validation``.
 
+    With 0 all are trained on and there is no validation.
     ``folder`` is ``cifar-10-batches-py`` or the folder it lies in.
     """
     where = _find(Path(folder))
     images, labels = _joined(where, _TRAIN)
-    if not 0 < held_out < len(labels):
+    if not 0 <= held_out < len(labels):
         raise ValueError(f"{where} has {len(labels)} training images: {held_out} of them cannot be held out")
+    if not held_out:
+        return {"train": (images, labels), "test": _joined(where, _TEST)}
     return {
         "train": (images[:-held_out], labels[:-held_out]),
         "validation": (images[-held_out:], labels[-held_out:]),
