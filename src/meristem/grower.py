@@ -18,7 +18,7 @@ from torch import nn, optim
 from meristem import checkpoint
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
-from meristem.control.fit import fit
+from meristem.control.fit import even, fit
 from meristem.control.learning import Epoch
 from meristem.control.method import PAPER_STEPS, Method, Side
 from meristem.control.trajectory import plan_trajectory
@@ -163,8 +163,8 @@ class Grower:
         """The units of the first epoch: the same share of every group, or the widths the method asks for."""
         if self.method.widths is not None:
             return {name: range(width) for name, width in self.method.widths}
-        even = {name: -np.arange(group.units) / group.units for name, group in self.space.groups.items()}
-        return {name: np.flatnonzero(mask) for name, mask in fit(self._prices, even, self._limits(0)).items()}
+        masks = fit(self._prices, even(self.space.full), self._limits(0))
+        return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 
     def _first_scores(self) -> dict[str, FloatArray]:
         """Live units start likely to stay; of the absent ones of a group about one is likely to be drawn."""

@@ -11,6 +11,11 @@ from meristem.gate import BoolArray, FloatArray
 from meristem.space.axis import IntArray
 
 
+def even(units: Mapping[str, int]) -> dict[str, FloatArray]:
+    """The preference that gives every group the same share of its units, the first ones."""
+    return {name: -np.arange(count) / count for name, count in units.items()}
+
+
 def fit(
     prices: Prices, preference: Mapping[str, FloatArray], limits: Mapping[str, float], align: int = 1
 ) -> dict[str, BoolArray]:
@@ -21,7 +26,7 @@ def fit(
     together. -inf keeps a unit out.
     """
     orders = {name: np.argsort(-values, kind="stable") for name, values in preference.items()}
-    usable = {name: max(1, int(np.isfinite(values).sum())) for name, values in preference.items()}
+    usable = {name: max(1, int((values > -np.inf).sum())) for name, values in preference.items()}
     groups, sizes = _items(preference, orders, usable, align)
     first = {name: min(align, usable[name]) for name in orders}
 

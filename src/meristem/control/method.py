@@ -8,7 +8,7 @@ from enum import Enum
 
 from meristem.control.controller import Controller, Exact, Feedback, Keep
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
-from meristem.control.value import Worth
+from meristem.control.value import InStep, Worth
 from meristem.gate import Even, Open, PerUnit, Temperature
 from meristem.init import AsBuilt, Fresh, ZeroOutgoing
 from meristem.schedule import Course
@@ -32,7 +32,7 @@ class Method:
     """
 
     learning: Learning = Evidence()
-    controller: Controller = Exact(Worth())
+    controller: Controller = Exact(InStep())
     course: Course = Course()
     temperature: Temperature = PerUnit()
     fresh: Fresh = ZeroOutgoing()
@@ -43,8 +43,13 @@ class Method:
 
 
 def default() -> Method:
-    """The planned cost is met exactly at every epoch; evidence decides which units live."""
+    """The planned cost is met exactly at every epoch, groups grow in step, evidence decides which units live."""
     return Method()
+
+
+def worth() -> Method:
+    """The default with groups that compete: more evidence for the price of a unit makes a group wider."""
+    return Method(controller=Exact(Worth()))
 
 
 def chance() -> Method:
@@ -75,4 +80,4 @@ def direct(widths: Mapping[str, int]) -> Method:
 
 def methods() -> dict[str, Callable[[], Method]]:
     """All presets by name."""
-    return {"default": default, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}
+    return {"default": default, "worth": worth, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}
