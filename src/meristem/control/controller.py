@@ -112,6 +112,9 @@ def _mixed(prices: Mapping[str, Mapping[str, float]], params: float) -> dict[str
     return {group: params * price + (1 - params) * prices["macs"][group] for group, price in prices["params"].items()}
 
 
+_SATURATED = 16.0  # |beta s| from which on a sigmoid is 0 or 1
+
+
 def solve_push(
     prices: Prices, scores: Mapping[str, FloatArray], betas: Mapping[str, FloatArray], limits: Mapping[str, float]
 ) -> float:
@@ -121,7 +124,10 @@ def solve_push(
         chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
         return prices.fits({name: max(1.0, float(p.sum())) for name, p in chances.items()}, limits)
 
-    low, high = -64.0, 64.0
+    # Beyond these every gate is shut or open. A wider bracket would let pushes add up where the plan is the full model.
+    least_beta = min(float(beta.min()) for beta in betas.values())
+    low = -max(float(values.max()) for values in scores.values()) - _SATURATED / least_beta
+    high = -min(float(values.min()) for values in scores.values()) + _SATURATED / least_beta
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)

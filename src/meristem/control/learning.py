@@ -95,20 +95,21 @@ class _EvidenceLearner:
         self._seen = {name: np.zeros(len(values), dtype=np.bool_) for name, values in zeros.items()}
         self._live: dict[str, BoolArray] = {}
         self._sum: Tensor | None = None
-        self._steps = 0
+        self._steps = torch.zeros(())
 
     def begin(self, epoch: Epoch) -> None:
-        self._live, self._sum, self._steps = dict(epoch.live), None, 0
+        self._live, self._sum, self._steps = dict(epoch.live), None, torch.zeros(())
 
     def step(self, pull: Tensor, lr_frac: float) -> None:
         if self._sum is None:
-            self._sum = torch.zeros_like(pull)
-        # A step that overflowed (fp16) says nothing about the units.
-        self._sum.add_(torch.nan_to_num(pull, nan=0.0, posinf=0.0, neginf=0.0).square())
-        self._steps += 1
+            self._sum, self._steps = torch.zeros_like(pull), torch.zeros((), device=pull.device)
+        # A step that overflowed (fp16) says nothing about the units. Kept on the device: nothing waits for the answer.
+        fine = torch.isfinite(pull).all()
+        self._sum.add_(torch.where(fine, pull, 0.0).square())
+        self._steps += fine
 
     def finish(self) -> None:
-        if self._sum is None:
+        if self._sum is None or not self._steps:
             return
         means = (self._sum / self._steps).double().cpu().numpy()
         first = 0

@@ -40,7 +40,8 @@ def plan_trajectory(budget: Budget, course: Course, prices: Prices, freeze: floa
     spend = budget.spend_share
     if spend is None:
         return _trajectory(course, caps, prices)
-    caps = {**caps, "macs": caps.get("macs", max(caps["params"], prices.smallest["macs"]))}
+    if "macs" not in caps:
+        caps["macs"] = max(caps["params"], prices.smallest["macs"])
     for candidate in _slower(course, freeze):
         trajectory = _trajectory(candidate, caps, prices)
         if trajectory.spend_frac(epochs) <= spend:

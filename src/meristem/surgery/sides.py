@@ -15,6 +15,8 @@ def making(space: Space) -> tuple[Slot, ...]:
 
     A norm behind it undoes the scale, so that the task then sends the gate no gradient.
     """
+    # Some modules compute with what their children hold and never call them (out_proj of nn.MultiheadAttention).
+    runners = {slot.owner: slot.runner for slot in space.slots}
     slots = []
     for site in space.sites:
         tensor = space.tensors[site.tensor]
@@ -22,5 +24,5 @@ def making(space: Space) -> tuple[Slot, ...]:
             continue
         for name in tensor.names:
             owner, _, leaf = name.rpartition(".")
-            slots.append(Slot(owner, owner, leaf, site.tensor, site.dim))
+            slots.append(Slot(runners.get(owner, owner), owner, leaf, site.tensor, site.dim))
     return tuple(slots)
