@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("space",),
     ("cost",),
     ("trace", "surgery", "control"),
-    ("history", "export", "checkpoint"),
+    ("history", "export", "checkpoint", "process"),
     ("grower",),
     ("testing", "models", "data", "task", "settings", "folder"),
     ("baselines",),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 from torch import nn, optim
 
 from meristem import checkpoint
+from meristem.control.arguments import check_arguments, check_numbers, plain, samples_of_a_step
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.fit import even, fit
@@ -25,10 +24,11 @@ from meristem.control.trajectory import plan_trajectory
 from meristem.cost.count import cost_at
 from meristem.cost.ledger import Ledger
 from meristem.cost.price import Prices
-from meristem.errors import FileError, MeristemError, SurgeryError
+from meristem.errors import BudgetError, FileError, MeristemError, SurgeryError
 from meristem.export import export, save
 from meristem.gate import BoolArray, FloatArray, logit
 from meristem.history import History, Record
+from meristem.process import agreed, peak_bytes
 from meristem.space.plan import Plan
 from meristem.space.space import Space
 from meristem.surgery.attach import Gates
@@ -64,14 +64,17 @@ class Grower:
         batch_size: int | None = None,
         history: str | Path | None = None,
     ) -> None:
+        self.method = Method() if method is None else method
+        check_arguments(model, optimizer, budget, self.method, space)
+        check_numbers(epochs, seed, batch_size)
         self.model = plain(model)
-        self.epochs, self.budget, self.seed = _whole(epochs), budget, seed
-        self.method = method or Method()
+        self.epochs, self.budget, self.seed = epochs, budget, seed
         self.space = space if space is not None else _traced(self.model, example_inputs)
         if not self.space.groups:
             raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
+        step_samples = samples_of_a_step(example_inputs, batch_size)
         self._prices = Prices(self.space)
-        self.trajectory = plan_trajectory(budget, self.method.course, self._prices, self.method.freeze, self.epochs)
+        self.trajectory = plan_trajectory(budget, self.method.course, self._prices, self.method.freeze, epochs)
         self._rng = np.random.default_rng(seed)
         self.history = History(history)
         self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh)
@@ -82,16 +85,14 @@ class Grower:
         self._drawn = {name: np.zeros(group.units) for name, group in self.space.groups.items()}
         self._lr_start, self._lr_fracs = float(optimizer.param_groups[0]["lr"]), 0.0
         self._steps, self._steps_planned = 0, PAPER_STEPS
-        self.ledger = Ledger(self._prices.dense["macs"] * _samples(example_inputs, batch_size))
+        self.ledger = Ledger(self._prices.dense["macs"] * step_samples)
         slots = _SIDES[self.method.side](self.space)
         self._pulls = Pulls(self.live, slots)
         self._learner = self.method.learning.learner(self._first_scores(), self._rng)
         self._begin(strength=0.0)
         self._gates = Gates(self.live, self._learner.values, slots) if self._learner.scales else None
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_optimizer_step),
-            optimizer.register_step_post_hook(self._after_optimizer_step),
-        ]
+        self._hooks: list[Any] = []
+        self._listen()
 
     # --- the epoch ---
 
@@ -114,11 +115,10 @@ class Grower:
         if plan is not None:
             self.live.apply(plan)
         record.update(_counts(plan), frozen=plan is None)
-        self._begin(decision.strength if decision is not None else 0.0)
+        if self.epoch < self.epochs:  # after the last epoch nothing changes any more, the gates' values neither
+            self._begin(decision.strength if decision is not None else 0.0)
         self.history.append(record)
-        if self.epoch == self.epochs:
-            for hook in self._hooks:
-                hook.remove()
+        self._listen()
         return record
 
     def export(self) -> nn.Module:
@@ -141,30 +141,32 @@ class Grower:
     def expected_spend_frac(self) -> float:
         """The share of the dense training cost this run is planned to spend, known before it starts.
 
-        With macs or spend in the budget it is an upper bound; otherwise macs are expected to keep step with parameters.
+        With macs or spend in the budget it is an upper bound; otherwise it is that of groups that grow in step.
         """
-        limits = [self._limits(epoch) for epoch in range(self.epochs)]
-        return sum(limit.get("macs", max(limit.values())) for limit in limits) / self.epochs
+        if "macs" in self.trajectory.caps:
+            return self.trajectory.spend_frac()
+        alike = even(self.space.full)
+        networks = [fit(self._prices, alike, self.trajectory.at(epoch)) for epoch in range(self.epochs)]
+        widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
+        return sum(self._prices.share("macs", each) for each in widths) / self.epochs
 
     # --- deciding ---
-
-    @property
-    def _last_decision(self) -> int:
-        """After how many epochs structure is decided for the last time: at the freeze, never after the last epoch."""
-        return max(0, min(self.epochs - 1, int(self.method.freeze * self.epochs + 1e-9)))
-
-    def _limits(self, epoch: int) -> Mapping[str, float]:
-        """The planned cost of an epoch (the first is 0), as shares of the dense one."""
-        if epoch >= self._last_decision:
-            return self.trajectory.caps
-        return self.trajectory.at(epoch / self.epochs)
 
     def _start(self) -> dict[str, Any]:
         """The units of the first epoch: the same share of every group, or the widths the method asks for."""
         if self.method.widths is not None:
-            return {name: range(width) for name, width in self.method.widths}
-        masks = fit(self._prices, even(self.space.full), self._limits(0))
+            return self._given_widths(dict(self.method.widths))
+        masks = fit(self._prices, even(self.space.full), self.trajectory.at(0))
         return {name: np.flatnonzero(mask) for name, mask in masks.items()}
+
+    def _given_widths(self, widths: Mapping[str, int]) -> dict[str, range]:
+        if set(widths) != set(self.space.groups):
+            odd = sorted(set(widths) ^ set(self.space.groups))[0]
+            raise MeristemError(f"the method's widths do not belong to this model: {odd!r} is only in one of them")
+        if not self._prices.fits(widths, self.trajectory.caps):
+            shares = ", ".join(f"{share:.1%} of the {name}" for name, share in self._prices.shares(widths).items())
+            raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({self.budget})")
+        return {name: range(width) for name, width in widths.items()}
 
     def _first_scores(self) -> dict[str, FloatArray]:
         """Live units start likely to stay; of the absent ones of a group about one is likely to be drawn."""
@@ -173,16 +175,16 @@ class Grower:
         }
 
     def _decide(self) -> Decision | None:
-        if self.epoch > self._last_decision or self.epoch >= self.epochs:
+        if self.epoch > self.trajectory.last_decision or self.epoch >= self.epochs:
             return None
         view = View(
             scores=self._learner.scores,
             beta=self._beta(),
             live=self.live.masks,
             lived=self.live.lived,
-            limits=self._limits(self.epoch),
+            limits=self.trajectory.at(self.epoch),
             caps=self.trajectory.caps,
-            last=self.epoch == self._last_decision,
+            last=self.epoch == self.trajectory.last_decision,
             prices=self._prices,
         )
         decision = self.method.controller.decide(view, self._rng)
@@ -202,13 +204,27 @@ class Grower:
 
     def _begin(self, strength: float) -> None:
         self._strength = strength
-        ramp = max(1, self.epochs - 1 - self._last_decision)
-        hardness = min(1.0, max(0, self.epoch - self._last_decision) / ramp) if self.method.freeze < 1.0 else 0.0
+        ramp = max(1, self.epochs - 1 - self.trajectory.last_decision)
+        hardness = (
+            min(1.0, max(0, self.epoch - self.trajectory.last_decision) / ramp) if self.method.freeze < 1.0 else 0.0
+        )
         pace = PAPER_STEPS / max(1, self._steps_planned)
         self._learner.begin(Epoch(self.live.masks, self._beta(), self._device, strength, hardness, pace))
         self._clock = time.perf_counter()
 
     # --- the steps of the user's optimizer ---
+
+    def _listen(self) -> None:
+        """Hooks on the optimizer as long as there are epochs to come."""
+        if self.epoch >= self.epochs:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks = []
+        elif not self._hooks:
+            self._hooks = [
+                self.optimizer.register_step_pre_hook(self._before_optimizer_step),
+                self.optimizer.register_step_post_hook(self._after_optimizer_step),
+            ]
 
     def _before_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not _closure(args, kwargs):
@@ -220,13 +236,18 @@ class Grower:
 
     @torch.no_grad()
     def _learn(self) -> None:
+        # A gradient scaler leaves these on fused optimizers, which then unscale and skip by themselves.
+        found_inf, scale = (getattr(self.optimizer, name, None) for name in ("found_inf", "grad_scale"))
+        if found_inf is not None and bool(found_inf):
+            return
         self._steps += 1
-        if self._learner.listens and self.epoch <= self._last_decision:
-            self._learner.step(self._pulls(), self._lr_frac())
+        if self._learner.listens and self.epoch <= self.trajectory.last_decision:
+            pull = self._pulls()
+            self._learner.step(pull if scale is None else pull / scale.to(pull.device), self._lr_frac())
 
     def _lr_frac(self) -> float:
         first = self.optimizer.param_groups[0]
-        start = float(first.get("initial_lr", self._lr_start))
+        start = float(first.get("max_lr", first.get("initial_lr", self._lr_start)))
         return float(first["lr"]) / start if start else 1.0
 
     @property
@@ -249,7 +270,7 @@ class Grower:
             "macs": cost.macs,
             "params_frac": shares["params"],
             "macs_frac": shares["macs"],
-            "planned": dict(self._limits(self.epoch)),
+            "planned": dict(self.trajectory.at(self.epoch)),
             "steps": self._steps,
             "spend_macs": self.ledger.spent,
             "dense_spend_macs": self.ledger.dense_spent,
@@ -313,6 +334,7 @@ class Grower:
         # Beginning an epoch clears or renews what a checkpoint in the middle of one still needs.
         self._learner.load(state["learner"])
         self._rng.bit_generator.state = state["rng"]
+        self._listen()
         self.history.restart(json.loads(state["records"]))
         checkpoint.set_random_state(state["random"])
         extra: dict[str, Any] = state["extra"]
@@ -322,6 +344,7 @@ class Grower:
         """What must be the same for a checkpoint to fit."""
         return {
             "model": {name: list(tensor.shape) for name, tensor in self.space.tensors.items()},
+            "dtype": str(next(self.model.parameters()).dtype),
             "groups": dict(self.space.full),
             "optimizer": [type(self.optimizer).__name__]
             + [str(len(group["params"])) for group in self.optimizer.param_groups],
@@ -332,55 +355,10 @@ class Grower:
         }
 
 
-def plain(model: nn.Module) -> nn.Module:
-    """The user's own module inside torch.compile's or a data-parallel wrapper."""
-    for name in ("_orig_mod", "module"):
-        inner = model._modules.get(name)
-        if inner is not None and type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
-            return plain(inner)
-    return model
-
-
-def agreed(masks: Mapping[str, BoolArray], device: torch.device) -> Mapping[str, BoolArray]:
-    """The decision of rank 0 on every rank of a distributed run: replicas of different widths would hang."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return masks
-    flat = torch.from_numpy(np.concatenate(list(masks.values())).astype(np.uint8)).to(device)
-    torch.distributed.broadcast(flat, src=0)
-    parts = np.split(flat.cpu().numpy().astype(np.bool_), np.cumsum([len(mask) for mask in masks.values()])[:-1])
-    return dict(zip(masks, parts, strict=True))
-
-
-def peak_bytes(device: torch.device) -> int:
-    """The most memory used so far: of the device if it has its own, otherwise of this process."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
-
-
 def _traced(model: nn.Module, example_inputs: Any) -> Space:
     if example_inputs is None:
         raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
     return trace(model, example_inputs)
-
-
-def _samples(example_inputs: Any, batch_size: int | None) -> float:
-    """How many times the example inputs' samples one step sees."""
-    first = example_inputs[0] if isinstance(example_inputs, (tuple, list)) and example_inputs else example_inputs
-    if batch_size is None or not isinstance(first, torch.Tensor) or not first.dim():
-        return 1.0 if batch_size is None else float(batch_size)
-    return batch_size / first.shape[0]
-
-
-def _whole(epochs: Any) -> int:
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-        raise MeristemError(f"epochs must be a whole number of at least 1, got {epochs!r}")
-    return epochs
 
 
 def _closure(args: Any, kwargs: Any) -> bool:

@@ -55,11 +55,6 @@ class Course:
         peak = min(max(self.peak, 1.0) * budget, 1.0)
         return Path(_sorted(((0.0, start), (self.grown, peak), (self.held, peak), (self.landed, budget))))
 
-    @property
-    def last_change(self) -> float:
-        """The progress from which on the cost is level."""
-        return self.landed if self.peak > 1.0 else self.grown
-
 
 def _sorted(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     """The points with their progress never going back."""

@@ -42,6 +42,11 @@ class Decision:
 
 
 class Controller(Protocol):
+    @property
+    def follows_plan(self) -> bool:
+        """Whether no decision costs more than planned, as a spend budget needs."""
+        ...
+
     def decide(self, view: View, rng: np.random.Generator) -> Decision: ...
 
 
@@ -56,6 +61,7 @@ class Exact:
     value: Value | None = None
     draw: Draw = Ranked()
     align: int = 1
+    follows_plan: bool = True
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         if isinstance(self.draw, Ranked):  # beta (s + push) > 0 where s > -push: the temperature does not matter
@@ -143,6 +149,7 @@ class Feedback:
 
     base: float = 0.5
     draw: Draw = Independent()
+    follows_plan: bool = False
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         chances = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}
@@ -161,6 +168,8 @@ class Feedback:
 @dataclass(frozen=True)
 class Keep:
     """Structure stays as it started: a network of fixed size behind the grower's face."""
+
+    follows_plan: bool = True
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         return Decision(view.live)

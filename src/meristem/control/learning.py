@@ -94,11 +94,12 @@ class _EvidenceLearner:
         self._policy, self._scores = policy, zeros
         self._seen = {name: np.zeros(len(values), dtype=np.bool_) for name, values in zeros.items()}
         self._live: dict[str, BoolArray] = {}
+        self._device = torch.device("cpu")
         self._sum: Tensor | None = None
         self._steps = torch.zeros(())
 
     def begin(self, epoch: Epoch) -> None:
-        self._live, self._sum, self._steps = dict(epoch.live), None, torch.zeros(())
+        self._live, self._device, self._sum, self._steps = dict(epoch.live), epoch.device, None, torch.zeros(())
 
     def step(self, pull: Tensor, lr_frac: float) -> None:
         if self._sum is None:
@@ -137,7 +138,8 @@ class _EvidenceLearner:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._scores, self._seen = dict(state["scores"]), dict(state["seen"])
-        self._sum, self._steps = state["sum"], state["steps"]
+        self._sum = None if state["sum"] is None else state["sum"].to(self._device)
+        self._steps = state["steps"].to(self._device)
 
 
 # --- no learning -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,19 +14,22 @@ from meristem.schedule import Course, Path
 
 @dataclass(frozen=True)
 class Trajectory:
-    """``at(progress)`` gives the highest cost, as shares of the dense one, of the epoch that starts there."""
+    """The highest cost of every epoch, as shares of the dense one."""
 
     paths: Mapping[str, Path]
     caps: Mapping[str, float]  # the budget
-    settled: float  # progress from which on the plan is the budget
+    epochs: int
+    last_decision: int  # after so many epochs structure is decided for the last time
 
-    def at(self, progress: float) -> dict[str, float]:
-        return {name: path.at(progress) for name, path in self.paths.items()}
+    def at(self, epoch: int) -> dict[str, float]:
+        """What the epoch (the first is 0) may cost; from the last decision on that is the budget."""
+        if epoch >= self.last_decision:
+            return dict(self.caps)
+        return {name: path.at(epoch / self.epochs) for name, path in self.paths.items()}
 
-    def spend_frac(self, epochs: int) -> float:
-        """The share of the dense training cost the plan allows: by the macs where they are planned, else the widest."""
-        paths = [self.paths["macs"]] if "macs" in self.paths else list(self.paths.values())
-        return max(path.mean(epochs) for path in paths)
+    def spend_frac(self) -> float:
+        """The share of the dense training cost the plan allows, where macs are planned."""
+        return sum(self.at(epoch)["macs"] for epoch in range(self.epochs)) / self.epochs
 
 
 def plan_trajectory(budget: Budget, course: Course, prices: Prices, freeze: float, epochs: int) -> Trajectory:
@@ -34,32 +38,33 @@ def plan_trajectory(budget: Budget, course: Course, prices: Prices, freeze: floa
     A spend budget is kept by planning the macs: they never stand above a path whose mean over the epochs is the
     spend. The course gives way in two steps: it gives up its peak, then it grows later.
     """
+    # Structure is decided at the freeze for the last time, and never after the last epoch.
+    last = max(0, min(epochs - 1, int(freeze * epochs + 1e-9)))
+    course = replace(course, **{name: min(getattr(course, name), freeze) for name in ("grown", "held", "landed")})
     caps = budget.shares(prices)
-    course = replace(course, grown=min(course.grown, freeze), held=min(course.held, freeze))
-    course = replace(course, landed=min(course.landed, freeze))
     spend = budget.spend_share
     if spend is None:
-        return _trajectory(course, caps, prices)
+        return _trajectory(course, caps, prices, epochs, last)
     if "macs" not in caps:
         caps["macs"] = max(caps["params"], prices.smallest["macs"])
     for candidate in _slower(course, freeze):
-        trajectory = _trajectory(candidate, caps, prices)
-        if trajectory.spend_frac(epochs) <= spend:
+        trajectory = _trajectory(candidate, caps, prices, epochs, last)
+        if trajectory.spend_frac() <= spend:
             return trajectory
-    least = _trajectory(_slower(course, freeze)[-1], caps, prices).spend_frac(epochs)
+    least = math.ceil(1000 * trajectory.spend_frac()) / 1000
     raise BudgetError(
         f"a spend of {spend:.1%} of the dense run cannot be kept with {budget}: growing as late as possible needs "
         f"{least:.1%}; allow that, or a smaller network"
     )
 
 
-def _trajectory(course: Course, caps: Mapping[str, float], prices: Prices) -> Trajectory:
+def _trajectory(course: Course, caps: Mapping[str, float], prices: Prices, epochs: int, last: int) -> Trajectory:
     paths = {name: course.path(prices.smallest[name], cap) for name, cap in caps.items()}
-    return Trajectory(paths, dict(caps), course.last_change)
+    return Trajectory(paths, dict(caps), epochs, last)
 
 
 def _slower(course: Course, latest: float) -> list[Course]:
-    """The course itself, then with less and less of a peak, then growing later and later, never after ``latest``."""
+    """The course itself, then with less and less of a peak, then growing later and later, up to ``latest``."""
     steps = 50
     flat = replace(course, peak=1.0, start=0.0)
     lower = [replace(course, peak=1.0 + (course.peak - 1.0) * (1 - n / steps)) for n in range(steps + 1)]

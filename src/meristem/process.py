@@ -1,0 +1,34 @@
+"""What concerns the whole process: agreement between the ranks of a distributed run, and memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+import torch.distributed
+
+from meristem.space.axis import BoolArray
+
+
+def agreed(masks: Mapping[str, BoolArray], device: torch.device) -> Mapping[str, BoolArray]:
+    """The decision of rank 0 on every rank of a distributed run: replicas of different widths would hang."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return masks
+    flat = torch.from_numpy(np.concatenate(list(masks.values())).astype(np.uint8)).to(device)
+    torch.distributed.broadcast(flat, src=0)
+    parts = np.split(flat.cpu().numpy().astype(np.bool_), np.cumsum([len(mask) for mask in masks.values()])[:-1])
+    return dict(zip(masks, parts, strict=True))
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory used so far: of the device if it has its own, otherwise of this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)

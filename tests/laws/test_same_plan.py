@@ -1,0 +1,205 @@
+"""Law 7. Same seed, same plan; every rank of a distributed run has the same plan.
+
+Why: a plan that cannot be repeated cannot be studied, and replicas of different widths hang at the first all-reduce. So
+every draw comes from the grower's own generator, nothing is taken from or left in the user's global random numbers, and
+in a distributed run rank 0 decides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from growing import PRESETS, Growth, assert_same, everything
+from helpers import masks_equal
+
+TESTS = Path(__file__).parents[1]
+NETS = ("resnet", "attention_matmul", "lstm_lm")
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        *((NETS[row % 3], preset) for row, preset in enumerate(PRESETS)),
+        ("attention_matmul", "default"),
+        ("lstm_lm", "default"),
+    ],
+)
+def test_same_seed_same_run(name: str, preset: str, space_of) -> None:
+    """Two runs from the same seeds are the same in every bit: plans, weights, moments, store, records."""
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        runs.append(everything(Growth(name, space_of(name), preset, epochs=4, seed=3).go()))
+    assert_same(runs[0], runs[1])
+
+
+def masks(preset: str, space_of, seed: int) -> dict[str, np.ndarray]:
+    torch.manual_seed(1)
+    return Growth("plain", space_of("plain"), preset, epochs=4, seed=seed).go().grower.live.masks
+
+
+@pytest.mark.parametrize("preset", ["random", "gates", "paper"])
+def test_another_seed_may_give_another_plan(preset: str, space_of) -> None:
+    """Where units are drawn, the seed decides which: among a few seeds two differ."""
+    first, *others = [masks(preset, space_of, seed) for seed in range(4)]
+    assert any(not masks_equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_global_random_numbers_are_left_alone(preset: str, space_of) -> None:
+    """Making a grower, deciding, resizing and exporting neither take from nor set the user's random numbers."""
+
+    def now() -> tuple[list[int], object, list[int]]:
+        return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
+
+    before = now()
+    growth = Growth("resnet", space_of("resnet"), preset, epochs=3, steps=99)
+    assert now() == before
+    for _ in range(3):
+        growth.go(growth.done + 1)
+        before = now()
+        growth.grower.step()
+        growth.grower.export()
+        assert now() == before
+
+
+def test_global_random_numbers_do_not_decide(space_of) -> None:
+    """With the same gradients, the plan is the same wherever the global generators stand."""
+    found = []
+    for seed in (1, 2):
+        growth = Growth("resnet", space_of("resnet"), "gates", epochs=3)
+        data = torch.Generator().manual_seed(0)
+        for _ in range(3):
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            for parameter in growth.model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=data)
+            growth.optimizer.step()
+            growth.grower.step()
+        found.append(growth.grower.live.masks)
+    assert masks_equal(*found)
+
+
+# --- ranks --------------------------------------------------------------------------------------------------------
+
+# Importing torch and tracing take seconds, so one process does it and becomes two. Each rank builds its own weights and
+# sees its own data. After each epoch the ranks compare their masks, parameters
+# and moments, as they are before the module is wrapped again, and rank 0 writes down what was found.
+RANK = """
+import hashlib, json, os, sys
+import torch
+import torch.distributed as dist
+from torch import optim
+from torch.nn.parallel import DistributedDataParallel as DDP
+import meristem
+from growing import batch
+from helpers import loss, run, snapshot
+from zoo import ZOO
+
+torch.set_num_threads(1)
+meeting, answer = sys.argv[1:]
+spaces, found = {name: meristem.trace(*ZOO[name].build()) for name in ("plain", "attention_matmul")}, {}
+child = os.fork()
+rank = 1 if child else 0
+dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+
+def digest(named):
+    found = hashlib.sha256()
+    for name, tensor in sorted(named.items()):
+        found.update(name.encode() + tensor.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+def alike(value):
+    every = [None, None]
+    dist.all_gather_object(every, value)
+    return every[0] == every[1]
+
+for name in spaces:
+    for preset, make in meristem.methods().items():
+        if name != "plain" and preset not in ("default", "paper"):
+            continue
+        model, inputs = ZOO[name].build(seed=rank)
+        wrapped = DDP(model)
+        optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        grower = meristem.Grower(
+            wrapped, optimizer, inputs, budget=meristem.Budget(params="50%"), epochs=4, method=make(),
+            space=spaces[name],
+        )
+        torch.manual_seed(100 + rank)
+        epochs = []
+        for epoch in range(4):
+            wrapped = DDP(model)
+            for _ in range(2):
+                optimizer.zero_grad()
+                data = batch(inputs)
+                loss(run(wrapped, data)).backward()
+                optimizer.step()
+            grower.step()
+            state = {k: v for k, v in snapshot(model, optimizer).items() if "running" not in k}
+            epochs.append({
+                "widths": alike(grower.widths),
+                "masks": alike({group: mask.tolist() for group, mask in grower.live.masks.items()}),
+                "parameters": alike(digest(dict(model.named_parameters()))),
+                "moments": alike(digest(state)),
+                "data": alike(data[0].tolist()),
+            })
+        epochs[-1]["moved"] = len({json.dumps(record["widths"]) for record in grower.records}) > 1
+        found[f"{name} {preset}"] = epochs
+
+# Without data parallelism: other gradients and another seed on every rank, so each would decide otherwise.
+model, inputs = ZOO["plain"].build()
+optimizer = optim.SGD(model.parameters(), lr=0.05)
+method = meristem.methods()["gates"]()
+grower = meristem.Grower(
+    model, optimizer, inputs, budget=meristem.Budget(params="50%"), epochs=4, method=method, space=spaces["plain"],
+    seed=rank,
+)
+found["rank 0 decides"] = []
+for epoch in range(4):
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    grower.step()
+    found["rank 0 decides"].append(alike({group: mask.tolist() for group, mask in grower.live.masks.items()}))
+
+if rank == 0:
+    with open(answer, "w") as file:
+        json.dump(found, file)
+dist.destroy_process_group()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_ranks_agree(tmp_path: Path) -> None:
+    """Two processes, other initial weights and other data on each: equal widths, masks, parameters and moments after
+    every epoch. (Running statistics are a rank's own until the module is wrapped again; that is torch's way.)"""
+    answer = tmp_path / "answer.json"
+    ended = subprocess.run(
+        [sys.executable, "-c", RANK, str(tmp_path / "meeting"), str(answer)],
+        env={**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(answer.read_text())
+    assert found.pop("rank 0 decides") == [True] * 4
+    assert len(found) == len(PRESETS) + 2
+    for run, epochs in found.items():
+        for number, epoch in enumerate(epochs):
+            for what in ("widths", "masks", "parameters", "moments"):
+                assert epoch[what], f"{run}: the {what} differ after epoch {number + 1}"
+            assert not epoch["data"], f"{run}: both ranks saw the same data, so this shows nothing"
+    assert found["plain default"][-1]["moved"]

@@ -1,0 +1,96 @@
+"""Trajectories: the plan of a run epoch by epoch, and how it gives way to a spend budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import meristem
+from meristem import Budget
+from meristem.control.trajectory import plan_trajectory
+from meristem.cost.price import Prices
+from meristem.errors import BudgetError
+from meristem.schedule import Course
+
+COURSE = Course(start=0.1, grown=0.2, peak=2.0, held=0.4, landed=0.6)
+BOTH = Budget(params="40%", macs="30%")
+
+
+@cache
+def prices() -> Prices:
+    net = nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 4))
+    return Prices(meristem.trace(net, torch.ones(1, 4)))
+
+
+def test_one_path_for_each_cap() -> None:
+    found = plan_trajectory(BOTH, COURSE, prices(), 0.75, 10)
+    assert found.caps == pytest.approx({"params": 0.4, "macs": 0.3})
+    assert found.at(0) == pytest.approx({"params": 0.04, "macs": 0.03})
+    assert found.at(3) == pytest.approx({"params": 0.8, "macs": 0.6})
+    for epoch in (6, 7, 8, 9):
+        assert found.at(epoch) == pytest.approx(found.caps)
+    assert found.last_decision == 7
+    assert plan_trajectory(Budget(macs="30%"), COURSE, prices(), 0.75, 10).caps.keys() == {"macs"}
+
+
+@pytest.mark.parametrize("freeze", [0.1, 0.3, 0.5])
+def test_landed_before_the_freeze(freeze: float) -> None:
+    """A course that is slower than the freeze allows is pulled forward: at the freeze the plan is the budget."""
+    found = plan_trajectory(BOTH, COURSE, prices(), freeze, 100)
+    assert found.last_decision == round(100 * freeze)
+    assert found.at(found.last_decision) == pytest.approx(found.caps)
+    before, after = found.at(found.last_decision - 1)["params"], found.caps["params"]
+    assert before == pytest.approx(after, rel=0.15) or freeze <= COURSE.held
+
+
+def test_never_above_the_dense_cost() -> None:
+    found = plan_trajectory(Budget(params="90%"), replace(COURSE, peak=5.0), prices(), 0.75, 50)
+    assert max(found.at(n)["params"] for n in range(50)) == pytest.approx(1.0)
+
+
+def test_planned_spend_is_the_mean_of_the_planned_macs() -> None:
+    found = plan_trajectory(BOTH, COURSE, prices(), 0.75, 7)
+    assert found.spend_frac() == pytest.approx(sum(found.at(n)["macs"] for n in range(7)) / 7)
+
+
+def test_a_loose_spend_changes_nothing() -> None:
+    free, asked = (plan_trajectory(budget, COURSE, prices(), 0.75, 20) for budget in (BOTH, replace(BOTH, spend=1.0)))
+    assert [free.at(n) for n in range(20)] == [asked.at(n) for n in range(20)]
+
+
+def test_a_spend_budget_takes_the_peak_first_and_then_waits() -> None:
+    """Less and less is asked for: the plan is never above it and close to it, first with a peak, then without one."""
+    free = plan_trajectory(BOTH, COURSE, prices(), 0.75, 100).spend_frac()
+    peaks, spends = [], [free * part for part in (0.95, 0.9, 0.8, 0.6, 0.5)]
+    for spend in spends:
+        found = plan_trajectory(replace(BOTH, spend=spend), COURSE, prices(), 0.75, 100)
+        assert spend - 0.03 < found.spend_frac() <= spend
+        assert found.at(99) == pytest.approx({"params": 0.4, "macs": 0.3})
+        peaks.append(max(found.at(n)["macs"] for n in range(100)))
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[0] > 0.31
+    assert peaks[-1] == pytest.approx(0.3)
+
+
+def test_a_spend_budget_plans_the_macs_where_only_parameters_are_capped() -> None:
+    found = plan_trajectory(Budget(params="40%", spend="30%"), COURSE, prices(), 0.75, 20)
+    assert set(found.caps) == {"params", "macs"}
+    assert found.spend_frac() <= 0.3
+
+
+def test_a_spend_budget_where_only_macs_are_capped() -> None:
+    found = plan_trajectory(Budget(macs="40%", spend="30%"), COURSE, prices(), 0.75, 20)
+    assert found.spend_frac() <= 0.3
+
+
+def test_an_impossible_spend() -> None:
+    """Growing as late as the freeze allows still needs something: the message names what was asked and is needed."""
+    with pytest.raises(BudgetError, match=r"a spend of 1\.0% .* cannot be kept with params 40%, macs 30%") as error:
+        plan_trajectory(replace(BOTH, spend="1%"), COURSE, prices(), 0.75, 20)
+    needs = float(str(error.value).partition("needs ")[2].partition("%")[0]) / 100
+    assert 0.25 * 0.3 < needs < 0.3
+    plan_trajectory(replace(BOTH, spend=needs), COURSE, prices(), 0.75, 20)
