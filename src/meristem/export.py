@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from meristem.errors import FileError
+from meristem.files import replace_file
 from meristem.space.rules import write_size
 from meristem.surgery.attach import Gates
 from meristem.surgery.live import Live
@@ -62,9 +62,9 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None) -> None:
         path, _, leaf = name.rpartition(".")
         tensor = getattr(plain.get_submodule(path), leaf)
         tensors[name] = tensor.detach().to("cpu").contiguous().clone()
-    _replace(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
+    replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
     text = json.dumps(_architecture(live, tensors), indent=1)
-    _replace(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
+    replace_file(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -94,16 +94,6 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
             for name, known in space.tensors.items()
         },
     }
-
-
-def _replace(path: Path, write: Any) -> None:
-    """Write beside the target and move it into place, so that no half-written file is ever seen."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def load(folder: str | Path, model: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from meristem.errors import FileError
+from meristem.files import replace_file
 
 try:
     import fcntl
@@ -144,16 +145,12 @@ def latest_folder(base: Path) -> Folder:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write beside the target and move it into place, so that no half-written file is ever seen."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    text = json.dumps(content, indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        os.replace(beside, path)
+        replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path} cannot be written ({error.strerror})") from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:

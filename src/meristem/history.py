@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meristem.errors import FileError
+from meristem.files import replace_file
 
 Record = dict[str, Any]
 
@@ -39,13 +40,8 @@ class History:
         self.records = list(records)
         if self.path is None:
             return
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         text = "".join(json.dumps(record, allow_nan=True, separators=(",", ":")) + "\n" for record in records)
-        try:
-            beside.write_text(text, encoding="utf-8")
-            os.replace(beside, self.path)
-        finally:
-            beside.unlink(missing_ok=True)
+        replace_file(self.path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
 def _drop_unfinished_line(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from meristem.control.fit import fit
-from meristem.control.value import Value
+from meristem.control.value import Standing, Value
 from meristem.cost.price import Prices
 from meristem.gate import BoolArray, Draw, FloatArray, Independent, Ranked, sigmoid
 
@@ -68,7 +68,7 @@ class Exact:
             return Decision(self._balanced(view) if self.value else self._fit(view, view.scores))
         scores, betas = view.scores, view.beta
         if self.value is not None:
-            scores = self.value.preference(view.scores, view.live, view.lived, _mixed(_unit_prices(view), 0.5))
+            scores = self.value.preference(_standing(view, _unit_prices(view), 0.5))
             betas = {name: np.ones_like(beta) for name, beta in view.beta.items()}
         push = solve_push(view.prices, scores, betas, view.limits)
         chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
@@ -91,7 +91,7 @@ class Exact:
         low, high = 0.0, 1.0
         for _ in range(_MIXES):
             mix = (low + high) / 2
-            live = self._fit(view, self.value.preference(view.scores, view.live, view.lived, _mixed(unit_prices, mix)))
+            live = self._fit(view, self.value.preference(_standing(view, unit_prices, mix)))
             shares = view.prices.shares({name: int(mask.sum()) for name, mask in live.items()})
             heavier = shares["macs"] / wished["macs"] - shares["params"] / wished["params"]
             if best is None or abs(heavier) < best[0]:
@@ -111,6 +111,10 @@ def _wished(view: View) -> dict[str, float]:
 
 def _unit_prices(view: View) -> dict[str, dict[str, float]]:
     return view.prices.of_unit(view.widths, _wished(view))
+
+
+def _standing(view: View, unit_prices: Mapping[str, Mapping[str, float]], mix: float) -> Standing:
+    return Standing(view.scores, view.live, view.lived, _mixed(unit_prices, mix))
 
 
 def _mixed(prices: Mapping[str, Mapping[str, float]], params: float) -> dict[str, float]:

@@ -15,37 +15,36 @@ _FLOOR = 1e-30
 _LAST = 1e6  # taken off the preference of what shall come in only when nothing else is left
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where all units stand: the evidence for each, which are live, which ever were, and what a unit costs."""
+
+    evidence: Mapping[str, FloatArray]
+    live: Mapping[str, BoolArray]
+    lived: Mapping[str, BoolArray]
+    prices: Mapping[str, float]
+
+
 class Value(Protocol):
     """A rule of preference: the higher, the sooner a unit lives."""
 
-    def preference(
-        self,
-        evidence: Mapping[str, FloatArray],
-        live: Mapping[str, BoolArray],
-        lived: Mapping[str, BoolArray],
-        prices: Mapping[str, float],
-    ) -> dict[str, FloatArray]: ...
+    def preference(self, standing: Standing) -> dict[str, FloatArray]: ...
 
 
 @dataclass(frozen=True)
 class InStep:
     """All groups keep the same share of their units; evidence decides which units of a group they are.
 
-    >>> pick = InStep().preference({"a": np.array([3.0, 9.0])}, {"a": np.ones(2, bool)}, {"a": np.ones(2, bool)}, {})
-    >>> pick["a"].tolist()
+    >>> all_live = {"a": np.ones(2, bool)}
+    >>> InStep().preference(Standing({"a": np.array([3.0, 9.0])}, all_live, all_live, {}))["a"].tolist()
     [-0.5, 0.0]
     """
 
-    def preference(
-        self,
-        evidence: Mapping[str, FloatArray],
-        live: Mapping[str, BoolArray],
-        lived: Mapping[str, BoolArray],
-        prices: Mapping[str, float],
-    ) -> dict[str, FloatArray]:
+    def preference(self, standing: Standing) -> dict[str, FloatArray]:
         found = {}
-        for name, values in evidence.items():
-            order = np.concatenate([_by_evidence(values, live[name]), _absent_order(values, live[name], lived[name])])
+        for name, values in standing.evidence.items():
+            live = standing.live[name]
+            order = np.concatenate([_by_evidence(values, live), _absent_order(values, live, standing.lived[name])])
             found[name] = np.empty(len(values))
             found[name][order] = -np.arange(len(values)) / len(values)
         return found
@@ -65,23 +64,17 @@ class Worth:
     loyalty: float = 1000.0
     pace: float = 2.0
 
-    def preference(
-        self,
-        evidence: Mapping[str, FloatArray],
-        live: Mapping[str, BoolArray],
-        lived: Mapping[str, BoolArray],
-        prices: Mapping[str, float],
-    ) -> dict[str, FloatArray]:
+    def preference(self, standing: Standing) -> dict[str, FloatArray]:
         found = {}
-        for name, values in evidence.items():
-            mask = live[name]
+        for name, values in standing.evidence.items():
+            mask = standing.live[name]
             width = int(mask.sum())
             worth = np.log(np.maximum(values, _FLOOR)) + np.log(self.loyalty)
-            absent = _absent_order(values, mask, lived[name])
+            absent = _absent_order(values, mask, standing.lived[name])
             count = np.arange(1, len(absent) + 1)
             total = max(float(values[mask].sum()), _FLOOR)
             worth[absent] = np.log(total / (width + count)) - _LAST * (width + count > max(2.0, self.pace * width))
-            found[name] = worth - np.log(prices[name])
+            found[name] = worth - np.log(standing.prices[name])
         return found
 
 
