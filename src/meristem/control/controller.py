@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from meristem.control.fit import fit
+from meristem.control.fit import even, fit
 from meristem.control.value import Standing, Value
 from meristem.cost.price import Prices
 from meristem.gate import BoolArray, Draw, FloatArray, Independent, Ranked, sigmoid
@@ -83,12 +83,12 @@ class Exact:
         """Price units in parameters and in macs, so mixed that both costs stand at the same share of their plan.
 
         Priced in parameters alone, units that are cheap in parameters and dear in macs would win, and the other way
-        round. A metric without a plan of its own is held to the widest of the others.
+        round. A metric without a plan of its own is held to what it is when all groups grow in step.
         """
         assert self.value is not None
         unit_prices, wished = _unit_prices(view), _wished(view)
         best: tuple[float, dict[str, BoolArray]] | None = None
-        low, high = 0.0, 1.0
+        low, high = _MIX_RANGE
         for _ in range(_MIXES):
             mix = (low + high) / 2
             live = self._fit(view, self.value.preference(_standing(view, unit_prices, mix)))
@@ -101,12 +101,14 @@ class Exact:
         return best[1]
 
 
-_MIXES = 7  # halvings of the mix of prices: finer than one unit
+_MIXES = 8  # halvings of the mix of prices: about one unit
+_MIX_RANGE = (-3.0, 4.0)  # beyond 0 and 1 a metric counts the wrong way round: some networks need that to be in balance
 
 
 def _wished(view: View) -> dict[str, float]:
-    widest = max(view.limits.values())
-    return {name: view.limits.get(name, widest) for name in view.prices.dense}
+    """The limits, and for other metrics the cost of the network that meets them with the same share of every group."""
+    alike = fit(view.prices, even(view.prices.space.full), view.limits)
+    return {**view.prices.shares({name: int(mask.sum()) for name, mask in alike.items()}), **view.limits}
 
 
 def _unit_prices(view: View) -> dict[str, dict[str, float]]:
@@ -117,9 +119,9 @@ def _standing(view: View, unit_prices: Mapping[str, Mapping[str, float]], mix: f
     return Standing(view.scores, view.live, view.lived, _mixed(unit_prices, mix))
 
 
-def _mixed(prices: Mapping[str, Mapping[str, float]], params: float) -> dict[str, float]:
-    """The price of a unit of each group, parameters counting ``params`` and macs the rest."""
-    return {group: params * price + (1 - params) * prices["macs"][group] for group, price in prices["params"].items()}
+def _mixed(prices: Mapping[str, Mapping[str, float]], mix: float) -> dict[str, float]:
+    """The price of a unit of each group: the geometric mean of its parameters and its macs, weighted by ``mix``."""
+    return {group: price**mix * prices["macs"][group] ** (1 - mix) for group, price in prices["params"].items()}
 
 
 _SATURATED = 16.0  # |beta s| from which on a sigmoid is 0 or 1

@@ -19,7 +19,7 @@ class Arrays:
     augment: Augment | None = None
 
     def __post_init__(self) -> None:
-        for name in {"train", "test", *self.splits}:
+        for name in dict.fromkeys(("train", "test", *self.splits)):
             inputs, targets = self.splits[name]
             if len(inputs) != len(targets) or not len(inputs):
                 raise ValueError(f"the {name} split has {len(inputs)} inputs and {len(targets)} targets")
