@@ -14,6 +14,8 @@ from meristem.errors import MeristemError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 when it worked, 2 when the user must change something, 130 when it was stopped."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the rest of the process)
     try:
         args = _parser().parse_args(argv)
         module, _, function = args.command.partition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,16 +56,30 @@ def _copy(model: nn.Module) -> nn.Module:
 def save(live: Live, folder: str | Path, gates: Gates | None = None) -> None:
     """Write the exported model to ``folder``: weights as safetensors, the architecture as readable JSON."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     plain = export(live, gates)
     tensors = {}
     for name in live.space.tensors:
         path, _, leaf = name.rpartition(".")
         tensor = getattr(plain.get_submodule(path), leaf)
         tensors[name] = tensor.detach().to("cpu").contiguous().clone()
-    replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
-    text = json.dumps(_architecture(live, tensors), indent=1)
-    replace_file(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
+        architecture = {**_architecture(live, tensors), "weights_sha256": _digest(folder / WEIGHTS)}
+        text = json.dumps(architecture, indent=1)
+        replace_file(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
+    except (OSError, SafetensorError) as error:
+        raise FileError(
+            f"the network cannot be written to {folder} ({error}); free some space or give another"
+        ) from None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        found = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            found.update(chunk)
+        return found.hexdigest()
 
 
 def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -102,7 +117,7 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     The model is changed in place and returned. It is not traced. If the files do not fit, nothing is changed.
     """
     folder = Path(folder)
-    architecture, weights = _read(folder)
+    architecture, weights = read_files(folder)
     names = {
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
@@ -174,7 +189,7 @@ def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], na
         write_size(model.get_submodule(size["module"]), size["name"], size["index"], size["value"])
 
 
-def _read(folder: Path) -> tuple[Any, dict[str, Tensor]]:
+def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:
     for name in (ARCHITECTURE, WEIGHTS):
         if not (folder / name).is_file():
             raise FileError(f"{folder} holds no {name}; give the folder that save() wrote")
@@ -192,6 +207,8 @@ def _read(folder: Path) -> tuple[Any, dict[str, Tensor]]:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         raise FileError(f"{folder / WEIGHTS} is damaged ({error}); save it again") from None
+    if architecture.get("weights_sha256") not in (None, _digest(folder / WEIGHTS)):
+        raise FileError(f"{folder / WEIGHTS} is damaged, or not the one {ARCHITECTURE} was written with; save it again")
     return architecture, weights
 
 

@@ -14,7 +14,15 @@ import torch
 from torch import nn, optim
 
 from meristem import checkpoint
-from meristem.control.arguments import check_arguments, check_numbers, plain, samples_of_a_step
+from meristem.control.arguments import (
+    check_arguments,
+    check_numbers,
+    check_training,
+    difference,
+    numbers,
+    plain,
+    samples_of_a_step,
+)
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.fit import even, fit
@@ -39,6 +47,7 @@ from meristem.trace.trace import trace
 
 _KIND = "meristem-checkpoint-1"
 _SIDES = {Side.READING: reading, Side.MAKING: making}
+_SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
 _FIRST_SCORE = 2.5  # of the units that live at the start
 
 
@@ -68,6 +77,8 @@ class Grower:
         check_arguments(model, optimizer, budget, self.method, space)
         check_numbers(epochs, seed, batch_size)
         self.model = plain(model)
+        check_training(self.model, optimizer)
+        _check_free(optimizer)
         self.epochs, self.budget, self.seed = epochs, budget, seed
         self.space = space if space is not None else _traced(self.model, example_inputs)
         if not self.space.groups:
@@ -103,6 +114,8 @@ class Grower:
                 f"step() was called more than {self.epochs} times, but this grower was made for epochs={self.epochs}; "
                 f"call it once an epoch"
             )
+        self.live.check_untouched()
+        metrics = numbers(metrics)
         self._learner.finish()
         record = self._record(metrics)
         for name, mask in self.live.masks.items():
@@ -146,9 +159,10 @@ class Grower:
         if "macs" in self.trajectory.caps:
             return self.trajectory.spend_frac()
         alike = even(self.space.full)
-        networks = [fit(self._prices, alike, self.trajectory.at(epoch)) for epoch in range(self.epochs)]
+        epochs = range(0, self.epochs, max(1, self.epochs // _SPEND_SAMPLES))
+        networks = [fit(self._prices, alike, self.trajectory.at(epoch)) for epoch in epochs]
         widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
-        return sum(self._prices.share("macs", each) for each in widths) / self.epochs
+        return sum(self._prices.share("macs", each) for each in widths) / len(epochs)
 
     # --- deciding ---
 
@@ -278,7 +292,7 @@ class Grower:
             "total_spend_frac": self.ledger.total_frac,
             "seconds": time.perf_counter() - self._clock,
             "peak_bytes": peak_bytes(self._device),
-            "metrics": {name: float(value) for name, value in metrics.items()},
+            "metrics": dict(metrics),
             "strength": self._strength,
             "temperature": {name: float(values[masks[name]].mean()) for name, values in beta.items()},
             "gates": {name: _statistics(values, masks[name]) for name, values in scores.items()},
@@ -318,7 +332,7 @@ class Grower:
         mine, theirs = self._identity(), state["identity"]
         for what in mine:
             if mine[what] != theirs.get(what):
-                raise FileError(f"{path} was saved by another run: its {what} is {theirs.get(what)}, here {mine[what]}")
+                raise FileError(f"{path} was saved by another run: {difference(what, theirs.get(what), mine[what])}")
         try:
             self.live.load_state(state["live"])
         except SurgeryError as error:
@@ -359,6 +373,12 @@ def _traced(model: nn.Module, example_inputs: Any) -> Space:
     if example_inputs is None:
         raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
     return trace(model, example_inputs)
+
+
+def _check_free(optimizer: optim.Optimizer) -> None:
+    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
+    if any(isinstance(getattr(hook, "__self__", None), Grower) for hook in hooks.values()):
+        raise MeristemError("this optimizer already belongs to a grower that is not finished; make one grower a model")
 
 
 def _closure(args: Any, kwargs: Any) -> bool:

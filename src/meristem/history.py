@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class History:
     def append(self, record: Record) -> None:
         self.records.append(record)
         if self.path is not None:
-            line = json.dumps(record, allow_nan=True, separators=(",", ":")).encode() + b"\n"
+            line = _line(record).encode()
             with self.path.open("ab") as file:
                 file.write(line)
                 file.flush()
@@ -40,8 +41,19 @@ class History:
         self.records = list(records)
         if self.path is None:
             return
-        text = "".join(json.dumps(record, allow_nan=True, separators=(",", ":")) + "\n" for record in records)
+        text = "".join(_line(record) for record in records)
         replace_file(self.path, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def _line(record: Record) -> str:
+    return json.dumps(_valid(record), allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _valid(value: Any) -> Any:
+    """JSON has no word for numbers that are none; null stands for them."""
+    if isinstance(value, dict):
+        return {name: _valid(inner) for name, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _drop_unfinished_line(path: Path) -> None:

@@ -28,7 +28,7 @@ class Progress:
 
     def start(self, run: Run, grower: Grower) -> None:
         self._done, self._epochs, self._units = grower.epoch, run.epochs, sum(grower.space.full.values()) or 1
-        self._headline, self._ends, self._text = f"val_{run.task.headline}", [time.perf_counter()], "starting"
+        self._headline, self._text = f"val_{run.task.headline}", "starting"
         plan = (
             "the full model"
             if run.method == "dense"
@@ -37,6 +37,7 @@ class Progress:
         self._say(f"{run.name}: {plan}  seed {run.seed}  {run.epochs} epoch{'s' * (run.epochs > 1)}")
         if self._done:
             self._say(f"resumed after epoch {self._done}")
+        self._ends = [time.perf_counter()]
 
     def batch(self, step: int, steps: int) -> None:
         if self._live and (now := time.perf_counter()) - self._drawn > _REDRAW_SECONDS:
@@ -61,21 +62,17 @@ class Progress:
             self._say("")
 
     def _numbers(self, record: Mapping[str, Any]) -> str:
+        """What matters most stands first: a narrow terminal cuts the rest."""
         metrics = record["metrics"]
-        parts = [
-            f"{clock(self._seconds_left())} left",
-            f"loss {metrics['train_loss']:.3f}",
-            *(
-                [f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}"]
-                if self._headline in metrics
-                else []
-            ),
-            f"width {percent(sum(record['widths'].values()) / self._units)}",
-        ]
+        parts = [f"{clock(self._seconds_left())} left"]
+        if self._headline in metrics:
+            parts.append(f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}")
         parts += [
             f"{name} {percent(record[f'{name}_frac'])} (plan {percent(x)})" for name, x in record["planned"].items()
         ]
-        return "  ".join([*parts, f"spend {percent(record['spend_frac'])}"])
+        parts.append(f"spend {percent(record['spend_frac'])}")
+        parts.append(f"loss {metrics['train_loss']:.3f}")
+        return "  ".join([*parts, f"width {percent(sum(record['widths'].values()) / self._units)}"])
 
     def _seconds_left(self) -> float:
         per_epoch = (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)

@@ -183,6 +183,8 @@ def test_truncated_weights(keep: int, folder: Path) -> None:
 def test_weights_of_another_save(folder: Path, tmp_path: Path, space_of) -> None:
     meristem.save(Live(build(NAME, torch.float32)[0], space_of(NAME)), tmp_path / "full")
     os.replace(tmp_path / "full" / "model.safetensors", folder / "model.safetensors")
+    refused(folder, r"model\.safetensors is damaged, or not the one architecture\.json was written with")
+    damage(folder, lambda found: {name: value for name, value in found.items() if name != "weights_sha256"})
     refused(
         folder, r"model\.safetensors does not belong to architecture\.json: tok.weight is \[11, 8\], expected \[11, 4\]"
     )
@@ -221,7 +223,7 @@ def test_a_failed_save_leaves_the_old_files(folder: Path, space_of, monkeypatch:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(importlib.import_module("meristem.export"), "save_file", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(FileError, match="No space left"):
         meristem.save(Live(build(NAME, torch.float32)[0], space_of(NAME)), folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -259,3 +261,19 @@ def test_onnx(name: str, tmp_path: Path, space_of) -> None:
     names = [given.name for given in session.get_inputs()]
     got = session.run(None, {key: x.numpy() for key, x in zip(names, inputs, strict=True)})
     assert_all_near([torch.from_numpy(out) for out in got], expected, 1e-4)
+
+
+def test_flipped_bits_in_the_weights(folder: Path) -> None:
+    """safetensors has no checksum; the architecture file keeps one, so that wrong weights are never loaded."""
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    refused(folder, "is damaged, or not the one")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, space_of) -> None:
+    (tmp_path / "file").write_text("")
+    model, _ = build("plain")
+    with pytest.raises(FileError, match="cannot be written"):
+        meristem.save(Live(model, space_of("plain")), tmp_path / "file")

@@ -576,3 +576,52 @@ def test_a_freeze_at_the_very_start(space_of) -> None:
         grown.step()
     assert masks_equal(first, grown.live.masks)
     assert 0.3 < grown.records[0]["params_frac"] <= 0.5
+
+
+# --- what the loop must respect ------------------------------------------------------------------------------------
+
+
+def test_what_is_trained_must_be_in_the_optimizer() -> None:
+    """A resized parameter takes its place in the one optimizer; in a second one it would stop training unseen."""
+    model, inputs = build("mlp", torch.float32)
+    first, *rest = model.parameters()
+    with pytest.raises(MeristemError, match=r"\d+ trained parameters are not in the optimizer"):
+        Grower(model, optim.SGD([first], lr=0.1), inputs, budget=HALF, epochs=2)
+    for parameter in rest:
+        parameter.requires_grad_(False)
+    Grower(model, optim.SGD([first], lr=0.1), inputs, budget=HALF, epochs=2)
+
+
+def test_a_model_that_is_not_trained() -> None:
+    model, inputs = build("mlp", torch.float32)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    model.requires_grad_(False)
+    with pytest.raises(MeristemError, match="no parameter of the model is trained"):
+        Grower(model, optimizer, inputs, budget=HALF, epochs=2)
+
+
+def test_one_grower_a_model() -> None:
+    model, inputs = build("mlp", torch.float32)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    Grower(model, optimizer, inputs, budget=HALF, epochs=2)
+    with pytest.raises(MeristemError, match="already belongs to a grower"):
+        Grower(model, optimizer, inputs, budget=HALF, epochs=2)
+
+
+def test_a_parameter_exchanged_behind_the_growers_back() -> None:
+    model, inputs = build("mlp", torch.float32)
+    grower = Grower(model, optim.SGD(model.parameters(), lr=0.1), inputs, budget=HALF, epochs=2)
+    name, parameter = next(iter(model.named_parameters()))
+    path, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(path), leaf, nn.Parameter(parameter.detach().clone()))
+    with pytest.raises(MeristemError, match=f"{name} is not the parameter it was"):
+        grower.step()
+
+
+@pytest.mark.parametrize("value", ["high", None, [1.0]])
+def test_metrics_are_numbers(value: object) -> None:
+    model, inputs = build("mlp", torch.float32)
+    grower = Grower(model, optim.SGD(model.parameters(), lr=0.1), inputs, budget=HALF, epochs=2)
+    with pytest.raises(MeristemError, match="the metric accuracy must be one number"):
+        grower.step(accuracy=value)  # type: ignore[arg-type]
+    assert grower.epoch == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from meristem.commands.recipes import recipe
 from meristem.errors import FileError
+from meristem.export import read_files
 from meristem.folder import Folder
 from meristem.run import build, described_run
 
@@ -18,8 +19,12 @@ def export(args: argparse.Namespace) -> int:
     content = folder.described()
     if out.exists() and (not out.is_dir() or os.listdir(out)):
         raise FileError(f"{out} exists already; give another --out")
-    if folder.result.is_file() and folder.model.is_dir():
-        shutil.copytree(folder.model, out, dirs_exist_ok=True)
+    if folder.result.is_file() and _whole(folder.model):
+        try:
+            shutil.copytree(folder.model, out, dirs_exist_ok=True)
+        except (OSError, shutil.Error) as error:
+            shutil.rmtree(out, ignore_errors=True)
+            raise FileError(f"the network cannot be copied to {out} ({error}); give another --out") from None
         print(f"The network of the finished run is in {out}")
     else:
         if not folder.checkpoint.is_file():
@@ -30,3 +35,12 @@ def export(args: argparse.Namespace) -> int:
         print(f"The network after epoch {training.grower.epoch} of {training.run.epochs} is in {out}")
     print(f"Load it into a full-size model: meristem.load({str(out)!r}, model)")
     return 0
+
+
+def _whole(model: Path) -> bool:
+    """Whether the exported network is there and undamaged; otherwise the checkpoint can make it again."""
+    try:
+        read_files(model)
+    except FileError:
+        return False
+    return True

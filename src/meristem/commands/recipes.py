@@ -24,7 +24,11 @@ def recipes() -> Mapping[str, Callable[[], Run]]:
 def recipe(name: str) -> Run:
     """The run of a recipe: a name of ours, or ``MODULE:FUNCTION`` for one of the user's own."""
     if ":" in name:
-        run = imported(name, "the recipe")()
+        make = imported(name, "the recipe")
+        try:
+            run = make()
+        except TypeError as error:
+            raise MeristemError(f"the recipe {name} must be a function without arguments ({error})") from None
         if not isinstance(run, Run):
             raise MeristemError(f"the recipe {name} returned {type(run).__name__}, expected a meristem.run.Run")
         return run
@@ -41,13 +45,14 @@ def imported(path: str, what: str) -> Any:
         raise MeristemError(f"{what} {path!r} is not of the form MODULE:FUNCTION, e.g. mypackage.nets:resnet50")
     sys.path.insert(0, os.getcwd())
     try:
-        return getattr(importlib.import_module(module_name), name)
-    except ImportError as error:
-        raise MeristemError(f"{what}: cannot import {module_name!r} ({error})") from None
-    except AttributeError:
-        raise MeristemError(f"{what}: {module_name!r} has no {name!r}") from None
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may fail in any way while it is imported
+        raise MeristemError(f"{what}: cannot import {module_name!r} ({type(error).__name__}: {error})") from None
     finally:
         sys.path.remove(os.getcwd())
+    if not hasattr(module, name):
+        raise MeristemError(f"{what}: {module_name!r} has no {name!r}")
+    return getattr(module, name)
 
 
 def show(args: argparse.Namespace) -> int:

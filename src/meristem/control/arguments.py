@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -39,6 +40,22 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
         raise BudgetError(f"a spend budget needs a controller that follows a plan, which {kind} does not; use Exact")
 
 
+def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
+    """What is trained must be in the optimizer: a resized parameter takes its place there, and nowhere else."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not trained:
+        raise MeristemError("no parameter of the model is trained (requires_grad is False for all); nothing can grow")
+    if not any(id(parameter) in held for parameter in trained.values()):
+        return  # another model's optimizer: refused with its own words
+    outside = [name for name, parameter in trained.items() if id(parameter) not in held]
+    if outside:
+        raise MeristemError(
+            f"{len(outside)} trained parameters are not in the optimizer ({outside[0]}, ...): give one optimizer with "
+            f"all of them, in several param groups if need be, or set requires_grad to False for those that stay"
+        )
+
+
 def check_numbers(epochs: Any, seed: Any, batch_size: Any) -> None:
     for name, value, least in (("epochs", epochs, 1), ("seed", seed, 0), ("batch_size", batch_size, 1)):
         if name == "batch_size" and value is None:
@@ -57,3 +74,28 @@ def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:
             "batch_size needs example_inputs whose first entry is a tensor of samples, to know what one sample costs"
         )
     return batch_size / first.shape[0]
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    found = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise MeristemError(f"the metric {name} must be one number, got {type(value).__name__}") from None
+    return found
+
+
+def difference(what: str, theirs: Any, mine: Any) -> str:
+    """The first difference between two runs, in a few words."""
+    if isinstance(theirs, dict) and isinstance(mine, dict):
+        name = next(name for name in [*mine, *theirs] if mine.get(name) != theirs.get(name))
+        return f"its {what} has {name} = {theirs.get(name)}, here {mine.get(name)}"
+    there, here = str(theirs), str(mine)
+    start = max(0, _common(there, here) - 20)
+    return f"its {what} is {there[start : start + 60]}, here {here[start : start + 60]}"
+
+
+def _common(one: str, other: str) -> int:
+    """How many letters are the same at the start."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

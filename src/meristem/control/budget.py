@@ -45,6 +45,8 @@ class Budget:
             name, equals, amount = (part.strip() for part in piece.partition("="))
             if name not in ("params", "macs", "spend") or not equals:
                 raise BudgetError(f"the budget {text!r} is not of the form params=36%,macs=50%,spend=30%")
+            if name in amounts:
+                raise BudgetError(f"the budget {text!r} names {name} twice")
             amounts[name] = amount
         return cls(**amounts)
 
@@ -91,7 +93,8 @@ def _value(name: str, amount: Amount) -> tuple[float, bool]:
     is_share = percent or not whole
     if isinstance(amount, bool) or not math.isfinite(value) or value <= 0 or (is_share and value > 1):
         raise BudgetError(
-            f"{name}={amount!r} is not an amount: write a share like '36%' or 0.36, or a whole number like 96000"
+            f"{name}={amount!r} is not an amount: write a share up to 100% like '36%' or 0.36, or a whole number like "
+            f"96000"
         )
     if name == "spend" and not is_share:
         raise BudgetError(f"spend={amount!r} must be a share of the dense run's training cost, e.g. '30%'")

@@ -51,7 +51,9 @@ class Live:
         self._resizable = list(dict.fromkeys(site.tensor for site in space.sites))
         self._channels_last: set[str] = set()
         self._store = Store()
+        self._known: dict[str, nn.Parameter] = {}
         self._check_and_adopt()
+        self._remember()
         if start is not None:
             self.apply(self.plan(start))
             self._lived = {name: mask.copy() for name, mask in self._masks.items()}
@@ -95,6 +97,7 @@ class Live:
         for name, mask in masks.items():
             self._lived[name] |= mask
         self._write_sizes(touched)
+        self._remember()
         self.version += 1
 
     def _write_sizes(self, touched: Collection[str]) -> None:
@@ -205,6 +208,19 @@ class Live:
         values[places[1]] = made.flatten(0, 1)
         return values
 
+    def check_untouched(self) -> None:
+        """Refuse to go on with a model whose parameters somebody else has exchanged."""
+        for name, known in self._known.items():
+            if self._tensor(name) is not known:
+                raise SurgeryError(
+                    f"{name} is not the parameter it was: the model was changed behind the grower's back; change it "
+                    f"before the grower is made, or export() the network and go on with that"
+                )
+
+    def _remember(self) -> None:
+        tensors = {name: self._tensor(name) for name in self._resizable}
+        self._known = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)}
+
     # --- keeping and restoring ---
 
     def state(self) -> dict[str, Any]:
@@ -239,6 +255,7 @@ class Live:
         self._lived = {name: mask.copy() for name, mask in state["lived"].items()}
         self._store.load_state(state["homes"], state["moments"])
         self._write_sizes(set(masks))
+        self._remember()
         self.version += 1
 
     def _check_state(self, state: Mapping[str, Any], masks: Mapping[str, BoolArray]) -> None:

@@ -78,7 +78,9 @@ def test_the_smallest_network_is_reachable_and_less_is_not(prices: Prices) -> No
 )
 def test_what_is_no_amount(amount: Any) -> None:
     """One sentence, with what was given and how to write it."""
-    with pytest.raises(BudgetError, match=r"is not an amount: write a share like '36%' or 0\.36, or a whole"):
+    with pytest.raises(
+        BudgetError, match=r"is not an amount: write a share up to 100% like .36%. or 0\.36, or a whole"
+    ):
         Budget(params=amount)
 
 
@@ -117,3 +119,8 @@ def test_text() -> None:
 def test_frozen() -> None:
     with pytest.raises(AttributeError):
         Budget(params="36%").params = "50%"  # type: ignore[misc]
+
+
+def test_a_metric_named_twice() -> None:
+    with pytest.raises(BudgetError, match="names params twice"):
+        Budget.parse("params=36%,params=20%")
