@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from meristem.errors import FileError
+from meristem.errors import FileError, SurgeryError
 from meristem.files import replace_file
 from meristem.space.rules import write_size
 from meristem.surgery.attach import Gates
@@ -48,7 +48,11 @@ def export(live: Live, gates: Gates | None = None) -> nn.Module:
 
 
 def _copy(model: nn.Module) -> nn.Module:
-    plain = copy.deepcopy(model)
+    try:
+        plain = copy.deepcopy(model)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise SurgeryError(f"the model cannot be copied, so it cannot be exported: {reason}") from None
     plain.zero_grad(set_to_none=True)
     return plain
 

@@ -133,8 +133,14 @@ class Training:
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
 
     def keep(self, path: Path) -> None:
-        extra = {"scheduler": self.scheduler.state_dict(), "order": self.order.get_state(), "seconds": self.seconds}
-        self.grower.checkpoint(path, **extra)
+        """Everything the run needs to go on, and its settings: a folder whose description was edited is found out."""
+        self.grower.checkpoint(
+            path,
+            scheduler=self.scheduler.state_dict(),
+            order=self.order.get_state(),
+            seconds=self.seconds,
+            settings=self.run.settings,
+        )
 
     def resume(self, path: Path) -> None:
         extra = self.grower.resume(path)
@@ -142,8 +148,14 @@ class Training:
             self.scheduler.load_state_dict(extra["scheduler"])
             self.order.set_state(extra["order"])
             self.seconds = float(extra["seconds"])
+            settings = dict(extra["settings"])
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
+        for name, value in self.run.settings.items():
+            if name != "data_dir" and settings.get(name) != value:
+                raise FileError(
+                    f"{path} was written with {name}={settings.get(name)}, but {name}={value} is described beside it"
+                )
 
 
 # --- the loop -----------------------------------------------------------------------------------------------------

@@ -212,6 +212,8 @@ def _slots(record: Record, sites: Sequence[Site], tensors: dict[str, Tensor]) ->
     for site in sites:
         key = (site.tensor, site.dim)
         readers = record.readers.get(key, set())
+        if not tensors[site.tensor].is_parameter:  # a buffer that is multiplied with, such as one of a spectral norm
+            continue
         if Role.IN not in site.roles or Role.OUT in site.roles or record.users.get(site.tensor, set()) - readers:
             continue
         for runner in sorted(readers):
