@@ -18,22 +18,21 @@ import random
 import re
 import struct
 import threading
-from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from meristem.errors import FileError
+from meristem.nesting import KINDS, Block, Held, decode, encode, whole
 
 # Behind the 8 bytes of the header's length. The digest follows, so that it lies at one place in every file.
 _START = b'{"__metadata__":{"meristem":"1","digest":"'
 _NO_DIGEST = b"0" * 64
-_DEPTH = 100  # levels of nesting; far from what overflows the stack, and a state that contains itself gets there
 _HEADER = 100_000_000  # bytes; other readers of safetensors refuse a longer header
 _CHUNK = 1 << 20
 # What every reader of safetensors knows. Any other dtype is stored as bytes; its name is in the metadata.
@@ -49,15 +48,9 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_MAPS: dict[Any, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
-_KINDS = "biufcmMSU"  # numpy: everything without Python objects or fields
-_KNOWN = "tensors, arrays, numbers, strings, None, lists, tuples and dicts"
 # What made-up content of a file can raise.
 _NOT_UNDERSTOOD = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, struct.error)
 
-_Block: TypeAlias = "Tensor | np.ndarray[Any, Any]"
-_Trail: TypeAlias = "tuple[str | int, ...]"
-_Held: TypeAlias = "dict[int, tuple[int, _Block]]"
 
 _writing = threading.Lock()  # two threads of one process would share the name of the part file
 
@@ -71,8 +64,8 @@ def write(path: str | Path, state: Any, *, kind: str) -> None:
     stored once if it is a tensor or an array. The state must not change while it is written.
     """
     path = Path(path)
-    held: _Held = {}
-    root = _encode(state, (), held)
+    held: Held = {}
+    root = encode(state, (), held)
     blocks = [block for _, block in held.values()]
     header = _header(kind, root, blocks)
     try:
@@ -140,7 +133,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def _replace(path: Path, header: bytes, blocks: Sequence[_Block]) -> None:
+def _replace(path: Path, header: bytes, blocks: Sequence[Block]) -> None:
     """Write beside the target and move it into place, so that no half-written file is ever seen under its name."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -226,7 +219,7 @@ def _unpack(file: BufferedReader, path: Path, kind: str) -> Any:
     metadata = header["__metadata__"]
     if metadata["kind"] != kind:
         raise FileError(f"{path} holds {metadata['kind']!r}, expected {kind!r}; give a file of that kind")
-    blocks: list[_Block] = []
+    blocks: list[Block] = []
     for spec in json.loads(metadata["blocks"]):
         begin, end = header[str(len(blocks))]["data_offsets"]
         if not 0 <= begin <= end <= size - 8 - length:
@@ -236,10 +229,10 @@ def _unpack(file: BufferedReader, path: Path, kind: str) -> Any:
         if file.readinto(_data(block)) != end - begin:
             raise ValueError("the file became shorter")
         blocks.append(block)
-    return _decode(json.loads(metadata["state"]), blocks)
+    return decode(json.loads(metadata["state"]), blocks)
 
 
-def _header(kind: str, root: Any, blocks: Sequence[_Block]) -> bytes:
+def _header(kind: str, root: Any, blocks: Sequence[Block]) -> bytes:
     """The length and the header of a safetensors file, without the digest."""
     metadata = {
         "kind": kind,
@@ -269,7 +262,7 @@ def _json(value: Any) -> str:
 # --- tensors and arrays -------------------------------------------------------------------------------------------
 
 
-def _spec(block: _Block) -> dict[str, Any]:
+def _spec(block: Block) -> dict[str, Any]:
     """What `_empty` needs to make such a block again."""
     shape = list(block.shape)
     if isinstance(block, Tensor):
@@ -278,7 +271,7 @@ def _spec(block: _Block) -> dict[str, Any]:
     return {"array": block.dtype.str, "shape": shape, "order": "F" if block.flags.fnc else "C"}
 
 
-def _as_seen(block: _Block) -> dict[str, Any]:
+def _as_seen(block: Block) -> dict[str, Any]:
     """How other readers of safetensors see a block: as it is if they know such tensors, else as a row."""
     if isinstance(block, Tensor) and block.dtype in _DTYPES:
         row = _gapless(block.shape, block.stride()) and not block.is_contiguous()
@@ -296,7 +289,7 @@ def _gapless(shape: Sequence[int], stride: Sequence[int]) -> bool:
     return True
 
 
-def _data(block: _Block) -> memoryview:
+def _data(block: Block) -> memoryview:
     """The bytes of a block in the order they lie in memory: the memory itself where that is possible."""
     if not isinstance(block, Tensor):
         dense = np.ascontiguousarray(block.T if block.flags.fnc else block)
@@ -308,12 +301,12 @@ def _data(block: _Block) -> memoryview:
     return row.data
 
 
-def _empty(spec: Any, nbytes: int) -> _Block:
+def _empty(spec: Any, nbytes: int) -> Block:
     """A block to read into. Its size is compared first: a made-up shape must not take all memory."""
-    shape = [_whole(size) for size in spec["shape"]]
+    shape = [whole(size) for size in spec["shape"]]
     if "array" in spec:
         kind = np.dtype(str(spec["array"]))
-        if kind.kind not in _KINDS or kind.itemsize * math.prod(shape) != nbytes:
+        if kind.kind not in KINDS or kind.itemsize * math.prod(shape) != nbytes:
             raise ValueError("an array does not fit its bytes")
         return np.empty(shape, kind, order="F" if spec["order"] == "F" else "C")
     dtype = getattr(torch, str(spec["tensor"]), None)
@@ -321,143 +314,7 @@ def _empty(spec: Any, nbytes: int) -> _Block:
         raise ValueError("a tensor does not fit its bytes")
     if spec["stride"] is None:
         return torch.empty(shape, dtype=dtype, device="cpu")
-    stride = [_whole(step) for step in spec["stride"]]
+    stride = [whole(step) for step in spec["stride"]]
     if not _gapless(shape, stride):
         raise ValueError("a tensor does not fit its strides")
     return torch.empty_strided(shape, stride, dtype=dtype, device="cpu")
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
-
-
-# --- the nesting --------------------------------------------------------------------------------------------------
-# Python -> JSON: None, bool, int, finite float, str and list as they are, everything else as {tag: content}.
-
-
-def _encode(value: Any, trail: _Trail, held: _Held) -> Any:
-    """The JSON form of a value; its tensors and arrays go to ``held`` by their id, with their position."""
-    if len(trail) > _DEPTH:
-        raise FileError(f"{_place(trail[:8])} is nested more than {_DEPTH} levels deep, or contains itself; flatten it")
-    kind: Any = type(value)
-    if value is None or kind is bool:
-        return value
-    if kind in (int, float, str):
-        return _encode_plain(value)
-    if kind is list or kind is tuple:
-        items = [_encode(item, (*trail, index), held) for index, item in enumerate(value)]
-        return items if kind is list else {"tuple": items}
-    if kind in _MAPS:
-        return {_MAPS[kind]: _encode_map(value, trail, held)}
-    if kind in (Tensor, nn.Parameter) or kind is np.ndarray:
-        _check_block(value, trail)
-        return {"block": held.setdefault(id(value), (len(held), value))[0]}
-    if kind is np.str_:
-        return {"npstr": _encode_plain("".join(value))}  # str() would cut off zeros at the end
-    if isinstance(value, np.generic) and value.dtype.kind in "biufcmM":
-        return {"scalar": [value.dtype.str, value.tobytes().hex()]}
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    raise FileError(f"{_place(trail)} is of type {name} and cannot be stored; only {_KNOWN} can")
-
-
-def _encode_plain(value: float | str) -> Any:
-    """JSON holds these as they are, but for numbers and strings that it cannot hold exactly."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:  # half a character, as in a file name that is no UTF-8
-            return {"text": value.encode("utf-8", "surrogatepass").hex()}
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < 2**63 else {"int": hex(value)}
-    return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
-
-
-def _encode_map(value: Mapping[Any, Any], trail: _Trail, held: _Held) -> list[Any]:
-    pairs = []
-    for key, item in value.items():
-        if type(key) not in (str, int):
-            raise FileError(
-                f"{_place(trail)} has the key {key!r} of type {type(key).__name__}, which cannot be stored; "
-                "only str and int can"
-            )
-        pairs.append([_encode_plain(key), _encode(item, (*trail, key), held)])
-    if not isinstance(value, OrderedDict):
-        return pairs
-    # Module.state_dict() keeps the versions of its modules there, and load_state_dict() looks at them.
-    return [pairs, _encode(getattr(value, "_metadata", None), (*trail, "_metadata"), held)]
-
-
-def _check_block(value: _Block, trail: _Trail) -> None:
-    if isinstance(value, Tensor):
-        plain = value.layout == torch.strided and not value.is_quantized and not value.is_nested
-        if not plain or value.device.type == "meta":
-            what = "on the meta device" if plain else "sparse, nested or quantized"
-            raise FileError(f"{_place(trail)} is a tensor that is {what} and cannot be stored; only dense ones can")
-    elif value.dtype.kind not in _KINDS or not value.dtype.itemsize:
-        raise FileError(
-            f"{_place(trail)} is a numpy array of type {value.dtype} and cannot be stored; only {_KNOWN} can"
-        )
-
-
-def _place(trail: _Trail) -> str:
-    """``("optimizer", "groups", 0)`` -> ``optimizer.groups[0]``."""
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in trail)
-    return text.removeprefix(".") or "the state"
-
-
-def _decode(node: Any, blocks: Sequence[_Block]) -> Any:
-    if node is None or isinstance(node, (bool, int, float, str)):
-        return node
-    if isinstance(node, list):
-        return [_decode(item, blocks) for item in node]
-    ((tag, body),) = node.items()
-    if tag == "tuple":
-        return tuple([_decode(item, blocks) for item in body])
-    if tag == "block":
-        return blocks[_whole(body)]
-    if tag == "scalar":
-        return _decode_scalar(*body)
-    if tag == "npstr":
-        return np.str_(_decode_plain(body))
-    if tag == "dict":
-        return _decode_pairs(body, blocks)
-    if tag == "counter":
-        return Counter(_decode_pairs(body, blocks))
-    if tag == "ordered":
-        return _decode_ordered(body, blocks)
-    return _decode_plain(node)
-
-
-def _decode_plain(node: Any) -> Any:
-    if isinstance(node, (int, str)):
-        return node
-    ((tag, body),) = node.items()
-    if tag == "text":
-        return bytes.fromhex(body).decode("utf-8", "surrogatepass")
-    if tag == "int":
-        return int(body, 16)
-    if tag == "float":
-        return struct.unpack(">d", bytes.fromhex(body))[0]
-    raise ValueError(f"{tag!r} is not known")
-
-
-def _decode_scalar(name: str, data: str) -> Any:
-    kind = np.dtype(str(name))
-    if kind.kind not in "biufcmM":
-        raise ValueError(f"{name!r} is not known")
-    return np.frombuffer(bytes.fromhex(data), kind)[0]
-
-
-def _decode_pairs(pairs: Any, blocks: Sequence[_Block]) -> dict[Any, Any]:
-    return {_decode_plain(key): _decode(item, blocks) for key, item in pairs}
-
-
-def _decode_ordered(body: Any, blocks: Sequence[_Block]) -> OrderedDict[Any, Any]:
-    pairs, metadata = body
-    ordered = OrderedDict(_decode_pairs(pairs, blocks))
-    if metadata is not None:
-        ordered._metadata = _decode(metadata, blocks)  # type: ignore[attr-defined]
-    return ordered
