@@ -69,6 +69,22 @@ class Learning(Protocol):
     def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner: ...
 
 
+class _Open:
+    """What learners have in common whose gates stay open: nothing is scaled, and nothing can be pushed."""
+
+    scales = False
+    _scores: dict[str, FloatArray]
+
+    def push(self, delta: float) -> None: ...
+
+    def values(self, group: str) -> Tensor | None:
+        return None
+
+    @property
+    def scores(self) -> dict[str, FloatArray]:
+        return {name: values.copy() for name, values in self._scores.items()}
+
+
 # --- evidence ----------------------------------------------------------------------------------------------------
 
 
@@ -86,8 +102,7 @@ class Evidence:
         return _EvidenceLearner(self, {name: np.zeros_like(values) for name, values in scores.items()})
 
 
-class _EvidenceLearner:
-    scales = False
+class _EvidenceLearner(_Open):
     listens = True
 
     def __init__(self, policy: Evidence, zeros: dict[str, FloatArray]) -> None:
@@ -123,16 +138,6 @@ class _EvidenceLearner:
             self._seen[name] |= mask
         self._sum = None
 
-    def push(self, delta: float) -> None:
-        """Evidence is measured, not pushed."""
-
-    def values(self, group: str) -> Tensor | None:
-        return None
-
-    @property
-    def scores(self) -> dict[str, FloatArray]:
-        return {name: values.copy() for name, values in self._scores.items()}
-
     def state(self) -> dict[str, Any]:
         return {"scores": self._scores, "seen": self._seen, "sum": self._sum, "steps": self._steps}
 
@@ -161,10 +166,9 @@ class Nothing:
         return _Idle(dict(scores))
 
 
-class _Idle:
+class _Idle(_Open):
     """A learner that does not listen; with ``rng`` its scores are random at every epoch."""
 
-    scales = False
     listens = False
 
     def __init__(self, scores: dict[str, FloatArray], rng: np.random.Generator | None = None) -> None:
@@ -177,15 +181,6 @@ class _Idle:
     def finish(self) -> None:
         if self._rng is not None:
             self._scores = {name: self._rng.random(len(values)) for name, values in self._scores.items()}
-
-    def push(self, delta: float) -> None: ...
-
-    def values(self, group: str) -> Tensor | None:
-        return None
-
-    @property
-    def scores(self) -> dict[str, FloatArray]:
-        return {name: values.copy() for name, values in self._scores.items()}
 
     def state(self) -> dict[str, Any]:
         return {"scores": self._scores}
