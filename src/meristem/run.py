@@ -82,6 +82,7 @@ class Run:
     threads: int = 0  # of torch; 0: as many as it takes by itself
     bf16: bool = False  # autocast
     channels_last: bool = False
+    compile: bool = False  # the training step, by torch.compile; again after each change of the network
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -131,6 +132,14 @@ class Training:
     order: torch.Generator  # of the training samples and their augmentation
     grower: Grower
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
+
+    def network(self) -> Callable[[Tensor], Any]:
+        """What is trained in the coming epoch: the model as it is now."""
+        if not self.run.compile:
+            return self.model
+        torch.compiler.reset()  # forgets the sizes it had before; otherwise torch soon gives up compiling
+        compiled: Callable[[Tensor], Any] = torch.compile(self.model, dynamic=False)
+        return compiled
 
     def keep(self, path: Path) -> None:
         """Everything the run needs to go on, and its settings: a folder whose description was edited is found out."""
@@ -190,8 +199,9 @@ def train_epoch(training: Training, watcher: Watcher) -> float:
     """One pass over the training data; the mean loss."""
     run, steps, total = training.run, training.data.steps(training.run.batch), 0.0
     training.model.train()
+    network = training.network()
     for step, (inputs, targets) in enumerate(training.data.train(run.batch, training.order)):
-        outputs = forward(run, training.model, inputs)
+        outputs = forward(run, network, inputs)
         loss = run.task.loss(outputs, targets.to(run.device))
         training.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -219,7 +229,7 @@ def evaluate(training: Training, model: nn.Module, split: str) -> dict[str, floa
     return run.task.metrics(tally)
 
 
-def forward(run: Run, model: nn.Module, inputs: Tensor) -> Any:
+def forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
     device = torch.device(run.device)
     inputs = inputs.to(device)
     if run.channels_last and inputs.dim() == 4:

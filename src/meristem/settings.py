@@ -29,7 +29,7 @@ def _yes_or_no(text: str) -> bool:
 _KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
     _whole: ("epochs", "batch", "seed", "threads"),
     _number: ("lr", "momentum", "weight_decay"),
-    _yes_or_no: ("bf16", "channels_last"),
+    _yes_or_no: ("bf16", "channels_last", "compile"),
     Budget.parse: ("budget",),
     str: ("method", "device", "data_dir", "widths"),
 }
