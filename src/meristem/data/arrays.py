@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
+Splits = dict[str, tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -58,3 +60,17 @@ class Arrays:
         inputs, targets = self.splits[split]
         for start in range(0, len(inputs), batch):
             yield inputs[start : start + batch], targets[start : start + batch]
+
+
+def held_apart(where: Path, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], held_out: int) -> Splits:
+    """The splits, with the last ``held_out`` training samples as ``validation`` if there are any."""
+    if not 0 <= held_out < len(train[1]):
+        raise ValueError(f"{where} has {len(train[1])} training images: {held_out} of them cannot be held out")
+    if not held_out:
+        return {"train": train, "test": test}
+    inputs, targets = train
+    return {
+        "train": (inputs[:-held_out], targets[:-held_out]),
+        "validation": (inputs[-held_out:], targets[-held_out:]),
+        "test": test,
+    }
