@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from meristem.errors import MeristemError
+
 
 class Task(Protocol):
     """A loss, and metrics made of sums.
@@ -31,19 +33,79 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Classification:
-    """One class per sample: cross entropy, and the share of samples that are classified right."""
+    """One class per sample: cross entropy, and the share of samples that are classified right.
+
+    ``top``: a sample also counts as right when its class is among the so many likeliest ones; the metric of 1 is
+    ``accuracy``, that of 5 is ``top5``.
+    """
 
     label_smoothing: float = 0.0
     headline: str = "accuracy"
+    top: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        if not self.top or min(self.top) < 1 or len(set(self.top)) < len(self.top):
+            raise MeristemError(f"top must be different numbers of at least 1, got {self.top}")
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets, label_smoothing=self.label_smoothing)
 
     def tally(self, outputs: Any, targets: Tensor) -> Tensor:
         loss = F.cross_entropy(outputs.float(), targets, reduction="sum")
-        right = (outputs.argmax(1) == targets).sum()
-        return torch.stack([loss, right.to(loss), loss.new_tensor(len(targets))]).double()
+        right = [_right(outputs, targets, among).to(loss) for among in self.top]
+        return torch.stack([loss, *right, loss.new_tensor(len(targets))]).double()
 
     def metrics(self, tally: Tensor) -> dict[str, float]:
-        loss, right, count = tally.tolist()
-        return {"loss": loss / count, "accuracy": right / count}
+        loss, *right, count = tally.tolist()
+        shares = {"accuracy" if k == 1 else f"top{k}": found / count for k, found in zip(self.top, right, strict=True)}
+        return {"loss": loss / count, **shares}
+
+
+def _right(outputs: Tensor, targets: Tensor, among: int) -> Tensor:
+    """How many samples have their class among the likeliest; among all there are, every one has."""
+    if among == 1:
+        return (outputs.argmax(1) == targets).sum()
+    likeliest = outputs.topk(min(among, outputs.shape[1]), dim=1).indices
+    return (likeliest == targets[:, None]).sum()
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """One class per pixel: cross entropy, and how far the regions found and the regions wanted agree.
+
+    Outputs are ``[N, classes, H, W]`` and targets ``[N, H, W]``; pixels with the label ``ignore`` do not count.
+    ``miou`` is the mean over the classes of intersection / union, of all pixels of the split together; a class that is
+    neither in the targets nor in the predictions of the split has no union and is left out.
+    """
+
+    classes: int
+    ignore: int = 255
+    headline: str = "miou"
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The mean over the pixels that count; 0 if there are none."""
+        return self._losses(outputs, targets).sum() / (targets != self.ignore).sum().clamp(min=1)
+
+    def tally(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Sum of losses, number of pixels, and the pixels of each target class (row) by predicted class."""
+        counted = targets != self.ignore
+        cells = targets[counted] * self.classes + outputs.argmax(1)[counted]
+        confusion = torch.bincount(cells, minlength=self.classes**2).double()
+        loss = self._losses(outputs, targets).double().sum()
+        return torch.cat([torch.stack([loss, counted.sum().double()]), confusion])
+
+    def metrics(self, tally: Tensor) -> dict[str, float]:
+        loss, count = tally[:2].tolist()
+        confusion = tally[2:].view(self.classes, self.classes)
+        right = confusion.diag()
+        union = confusion.sum(0) + confusion.sum(1) - right
+        agreement = right[union > 0] / union[union > 0]
+        return {
+            "loss": loss / max(count, 1),
+            "miou": agreement.sum().item() / max(len(agreement), 1),
+            "pixel_accuracy": right.sum().item() / max(count, 1),
+        }
+
+    def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """One a pixel; summed up afterwards, because on a GPU torch's own sum over pixels is not repeatable."""
+        return F.cross_entropy(outputs.float(), targets, ignore_index=self.ignore, reduction="none")
