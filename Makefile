@@ -36,5 +36,5 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[dev,onnx]'
+	$(INSTALL) -e '.[dev,images,onnx]'
 	@touch $@ $(VENV)/.run

@@ -10,22 +10,14 @@ import pytest
 
 from meristem.cli import _parser, main
 
+_SETTINGS = {"RECIPE", "--data", "--device", "--epochs", "--method", "--model", "--seed", "--set"}
 FROZEN = {
-    "grow": {
-        "RECIPE",
-        "--budget",
-        "--data",
-        "--device",
-        "--epochs",
-        "--method",
-        "--out",
-        "--resume",
-        "--seed",
-        "--set",
-        "--with-dense",
-    },
+    "grow": {*_SETTINGS, "--budget", "--jobs", "--out", "--resume", "--seeds", "--with-dense"},
+    "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--seeds"},
     "list": set(),
-    "export": {"RUN", "--out", "--recipe"},
+    "export": {"RUN", "--model", "--out", "--recipe"},
+    "data": {"NAME", "DIR"},
+    "evaluate": {"RUN", "--data", "--device", "--model", "--recipe"},
     "trace": {"--input", "--model", "--pin", "--strict"},
 }
 

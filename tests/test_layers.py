@@ -25,9 +25,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace", "surgery", "control"),
     ("history", "export", "checkpoint", "process"),
     ("grower",),
-    ("testing", "models", "data", "task", "settings", "folder"),
+    ("testing", "models", "data", "rates", "task", "settings", "folder", "tables"),
     ("baselines",),
     ("run", "report"),
+    ("loop", "study"),
     ("progress",),
     ("commands",),
     ("cli", "__main__"),
@@ -40,8 +41,8 @@ STRANGERS = frozenset({"trace", "surgery", "control"})
 # The bench side uses the core and is never used by it; models and data do not even use the core.
 BENCH = frozenset(
     {
-        *("models", "data", "task", "settings", "folder", "baselines"),
-        *("run", "report", "progress", "commands", "cli", "__main__", "meristem_recipes"),
+        *("models", "data", "rates", "task", "settings", "folder", "tables", "baselines"),
+        *("run", "report", "loop", "study", "progress", "commands", "cli", "__main__", "meristem_recipes"),
     }
 )
 STANDALONE = frozenset({"models", "data"})

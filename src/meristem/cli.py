@@ -49,13 +49,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="meristem", description="Grow neural networks while they train.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_grow(commands.add_parser("grow", help="grow a network while it trains, under a budget", description=_GROW))
+    _add_sweep(commands.add_parser("sweep", help="grow under several budgets, beside comparisons", description=_SWEEP))
     listing = commands.add_parser("list", help="show the recipes and the methods")
     listing.set_defaults(command="recipes:show")
     export = commands.add_parser("export", help="take the network out of a run, finished or not")
     export.add_argument("run_folder", metavar="RUN", help="the folder of a run")
     export.add_argument("--out", metavar="DIR", required=True, help="where the network goes")
     export.add_argument("--recipe", metavar="MODULE:FUNCTION", help="what was run, if it was a recipe of your own")
+    export.add_argument("--model", metavar="MODULE:FUNCTION", help="the model that was grown, if it was your own")
     export.set_defaults(command="export:export")
+    data = commands.add_parser("data", help="fetch a data set from its official home")
+    names = "cifar10, cifar100, mnist, fashion-mnist, voc2012, voc2012-extra, imagenet"
+    data.add_argument("name", metavar="NAME", help=names)
+    data.add_argument("folder", metavar="DIR", help="where it goes")
+    data.set_defaults(command="data:fetch")
+    _add_evaluate(commands.add_parser("evaluate", help="load the network of a finished run and test it again"))
     _add_trace(
         commands.add_parser(
             "trace",
@@ -69,23 +77,63 @@ def _parser() -> argparse.ArgumentParser:
 _GROW = "Without RECIPE: a small residual network on handwritten digits, about a minute on a laptop."
 
 
+_SWEEP = (
+    "For every budget: the network grown under it, the uniformly narrowed one, and the grown one's widths trained from "
+    "scratch. Given again, the command goes on where it was stopped; more budgets, arms or seeds may be added."
+)
+
+
 def _add_grow(grow: argparse.ArgumentParser) -> None:
-    grow.add_argument("recipe", metavar="RECIPE", nargs="?", help="a name of `meristem list`, or MODULE:FUNCTION")
+    _add_settings(grow)
     grow.add_argument("--budget", metavar="CAPS", help="what the final network may cost, e.g. params=36%%,macs=50%%")
-    grow.add_argument("--epochs", metavar="N", help="how often to go through the training data")
-    grow.add_argument("--seed", metavar="S", help="of everything random; the same seed gives the same network")
-    grow.add_argument("--data", metavar="DIR", help="where the data lie, for recipes that do not bring their own")
-    grow.add_argument("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, mps, ...")
-    grow.add_argument("--method", metavar="NAME", help="how to grow; see `meristem list`")
-    grow.add_argument(
-        "--set", metavar="FIELD=VALUE", action="append", default=[], help="any other setting, e.g. lr=0.05; repeat"
-    )
     grow.add_argument("--with-dense", action="store_true", help="train the full model too, for comparison")
     grow.add_argument("--out", metavar="DIR", help="the folder of the run (default: runs/RECIPE-seedS)")
     grow.add_argument(
         "--resume", metavar="DIR", nargs="?", const="", help="go on with a stopped run (default: the latest one)"
     )
+    grow.add_argument("--seeds", metavar="N", help="run N seeds, from --seed on, and show mean and deviation")
+    _add_jobs(grow)
     grow.set_defaults(command="grow:grow")
+
+
+def _add_sweep(sweep: argparse.ArgumentParser) -> None:
+    _add_settings(sweep)
+    sweep.add_argument("--budgets", metavar="LIST", required=True, help="e.g. 10%%,20%%,36%%,50%%,80%%")
+    sweep.add_argument("--by", metavar="METRIC", choices=("params", "macs"), help="of what (default: as the recipe)")
+    sweep.add_argument(
+        "--arms", metavar="LIST", default="grown,uniform,direct", help="grown, direct, dense or methods (%(default)s)"
+    )
+    sweep.add_argument("--out", metavar="DIR", help="the folder of all runs (default: runs/RECIPE-sweep)")
+    sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")
+    _add_jobs(sweep)
+    sweep.set_defaults(command="study:sweep")
+
+
+def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
+    evaluate.add_argument("run_folder", metavar="RUN", help="the folder of a finished run")
+    evaluate.add_argument("--recipe", metavar="MODULE:FUNCTION", help="what was run, if it was a recipe of your own")
+    evaluate.add_argument("--model", metavar="MODULE:FUNCTION", help="the model that was grown, if it was your own")
+    evaluate.add_argument("--data", metavar="DIR", help="where the data lie, if they have moved")
+    evaluate.add_argument("--device", metavar="DEVICE", help="cpu, cuda, ... (default: that of the run)")
+    evaluate.set_defaults(command="evaluate:show", set=[])
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    """What is run, for all commands that run something."""
+    command.add_argument("recipe", metavar="RECIPE", nargs="?", help="a name of `meristem list`, or MODULE:FUNCTION")
+    command.add_argument("--model", metavar="MODULE:FUNCTION", help="a model of your own in place of the recipe's")
+    command.add_argument("--epochs", metavar="N", help="how often to go through the training data")
+    command.add_argument("--seed", metavar="S", help="of everything random; the same seed gives the same network")
+    command.add_argument("--data", metavar="DIR", help="where the data lie, for recipes that do not bring their own")
+    command.add_argument("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, mps, ...")
+    command.add_argument("--method", metavar="NAME", help="how to grow; see `meristem list`")
+    command.add_argument(
+        "--set", metavar="FIELD=VALUE", action="append", default=[], help="any other setting, e.g. lr=0.05; repeat"
+    )
+
+
+def _add_jobs(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--jobs", metavar="N", default="1", help="runs at the same time, of several (default: 1)")
 
 
 def _add_trace(trace: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""How a run is shown: one line that is rewritten on a terminal, a line an epoch elsewhere, and a table at the end."""
+"""How a run is shown while it goes: one line that is rewritten on a terminal, a line an epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import shutil
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
+
+from meristem.tables import clock, percent
 
 if TYPE_CHECKING:
     from meristem.grower import Grower
@@ -88,48 +90,3 @@ class Progress:
         self._stream.write(f"{line}\n")
         self._stream.flush()
         self._open = False
-
-
-def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
-    """The run's result beside the full model's, as far as that is known."""
-    full, headline = result["full"], result["headline"]
-    unknown = "not trained"
-    rows = [
-        (
-            f"test {headline}",
-            percent(result["test"][headline], 2),
-            percent(dense["test"][headline], 2) if dense else unknown,
-            f"{100 * (result['test'][headline] - dense['test'][headline]):+.2f} points" if dense else "",
-        ),
-        ("parameters", f"{result['params']:,}", f"{full['params']:,}", percent(result["params_frac"])),
-        ("macs per sample", f"{result['macs']:,}", f"{full['macs']:,}", percent(result["macs_frac"])),
-        (
-            "macs of training",
-            f"{result['spend_macs']:.3g}",
-            f"{full['spend_macs']:.3g}",
-            percent(result["spend_frac"]),
-        ),
-        (
-            "time",
-            clock(result["seconds"]),
-            clock(dense["seconds"]) if dense else unknown,
-            percent(result["seconds"] / dense["seconds"]) if dense and dense["seconds"] else "",
-        ),
-    ]
-    first = "dense" if result["method"] == "dense" else "grown"
-    lines = [("", first, "full", "share"), *rows]
-    return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>14}".rstrip() for name, mine, theirs, share in lines)
-
-
-def percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
-
-
-def clock(seconds: float) -> str:
-    """
-    >>> clock(75), clock(3675)
-    ('1:15', '1:01:15')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
+from meristem.rates import parse_rate
 
 
 def _whole(text: str) -> int:
@@ -27,10 +28,11 @@ def _yes_or_no(text: str) -> bool:
 
 
 _KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
-    _whole: ("epochs", "batch", "seed", "threads"),
-    _number: ("lr", "momentum", "weight_decay"),
-    _yes_or_no: ("bf16", "channels_last", "compile"),
+    _whole: ("epochs", "batch", "seed", "threads", "classes", "held_out", "samples", "size", "workers"),
+    _number: ("lr", "momentum", "weight_decay", "warmup"),
+    _yes_or_no: ("nesterov", "bf16", "channels_last", "compile"),
     Budget.parse: ("budget",),
+    parse_rate: ("rate",),
     str: ("method", "device", "data_dir", "widths"),
 }
 _EXPECTED: dict[Callable[[str], Any], str] = {_whole: "a whole number", _number: "a number", _yes_or_no: "yes or no"}
@@ -46,8 +48,9 @@ def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
         convert = next(kind for kind, names in _KINDS.items() if name in names)
         try:
             found[name] = None if value is None and name in ("data_dir", "widths") else convert(str(value))
-        except (ValueError, KeyError):
-            raise MeristemError(f"{name} must be {_EXPECTED[convert]}, got {str(value)!r}") from None
+        except (ValueError, KeyError) as error:
+            wrong = f"{name} must be {_EXPECTED[convert]}, got {str(value)!r}" if convert in _EXPECTED else str(error)
+            raise MeristemError(wrong) from None
     return found
 
 
@@ -57,8 +60,8 @@ def budget_text(budget: Budget) -> str:
     return ",".join(f"{name}={amount}" for name, amount in amounts.items() if amount is not None)
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """What the user may have meant, then all there is."""
+def nearest(name: str, known: Collection[str], shown: Collection[str] | None = None) -> str:
+    """What the user may have meant, then all there is, or as much of it as is to be shown."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{meant}There are: {', '.join(known)}"
+    return f"{meant}There are: {', '.join(known if shown is None else shown)}"

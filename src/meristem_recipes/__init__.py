@@ -1,14 +1,41 @@
 """Recipes: functions that return a complete run. Read one to see everything that decides its outcome."""
 
+import dataclasses
 from collections.abc import Callable
 
-from meristem.run import Run
-from meristem_recipes.cifar import resnet20_cifar10, resnet20_cifar10_all, resnet20_cifar10_short
+from meristem.run import DENSE, Run
+from meristem_recipes import cifar, imagenet, voc
 from meristem_recipes.digits import digits
 
-RECIPES: dict[str, Callable[[], Run]] = {
+Recipe = Callable[[], Run]
+
+
+def _dense(make: Recipe) -> Recipe:
+    """The same run of the full model."""
+
+    def twin() -> Run:
+        run = make()
+        about = f"The full model of {run.name}, trained the same way."
+        return dataclasses.replace(run, name=f"{run.name}-{DENSE}", about=about, method=DENSE)
+
+    return twin
+
+
+_GROWN: dict[str, Recipe] = {
     "digits": digits,
-    "resnet20-cifar10": resnet20_cifar10,
-    "resnet20-cifar10-all": resnet20_cifar10_all,
-    "resnet20-cifar10-short": resnet20_cifar10_short,
+    "vgg16-cifar10": cifar.vgg16_cifar10,
+    "vgg16-cifar10-short": cifar.vgg16_cifar10_short,
+    "resnet20-cifar10": cifar.resnet20_cifar10,
+    "resnet20-cifar10-short": cifar.resnet20_cifar10_short,
+    "wrn28-10-cifar10": cifar.wrn28_10_cifar10,
+    "wrn28-10-cifar10-short": cifar.wrn28_10_cifar10_short,
+    "resnet50-imagenet": imagenet.resnet50_imagenet,
+    "resnet50-imagenet-short": imagenet.resnet50_imagenet_short,
+    "mobilenet-v1-128-imagenet": imagenet.mobilenet_v1_128_imagenet,
+    "mobilenet-v1-128-imagenet-short": imagenet.mobilenet_v1_128_imagenet_short,
+    "mobilenet-v1-224-imagenet": imagenet.mobilenet_v1_224_imagenet,
+    "mobilenet-v1-224-imagenet-short": imagenet.mobilenet_v1_224_imagenet_short,
+    "deeplab-v3-voc": voc.deeplab_v3_voc,
+    "deeplab-v3-voc-short": voc.deeplab_v3_voc_short,
 }
+RECIPES: dict[str, Recipe] = {**_GROWN, **{f"{name}-{DENSE}": _dense(make) for name, make in _GROWN.items()}}

@@ -1,8 +1,9 @@
-"""Runs on CIFAR-10."""
+"""Runs on CIFAR-10 with the settings of the paper, and short ones of the same kind for two cores."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,59 +13,96 @@ from meristem.control.budget import Budget
 from meristem.data.arrays import Arrays
 from meristem.data.augment import flipped, shifted
 from meristem.data.cifar import cifar10
-from meristem.models.resnet_cifar import ResNetCifar
+from meristem.models.resnet_cifar import resnet20
+from meristem.models.vgg_cifar import vgg16
+from meristem.models.wide_resnet import wrn28_10
+from meristem.rates import Cosine, Steps
 from meristem.run import Run
 from meristem.task import Classification
+
+_PIXELS = 32
+
+
+def vgg16_cifar10() -> Run:
+    about = "VGG-16 with batch norm on CIFAR-10, 160 epochs."
+    return dataclasses.replace(resnet20_cifar10(), name="vgg16-cifar10", about=about, model=vgg16, budget=_budget("5%"))
 
 
 def resnet20_cifar10() -> Run:
     return Run(
         name="resnet20-cifar10",
-        about="A ResNet-20 on CIFAR-10, 20 epochs; needs --data DIR, where cifar-10-python.tar.gz was unpacked.",
-        model=lambda: ResNetCifar(depth=20),
-        load=_load,
+        about="ResNet-20 on CIFAR-10, 160 epochs.",
+        model=resnet20,
+        load=load,
         task=Classification(),
-        epochs=20,
+        epochs=160,
         batch=128,
         lr=0.1,
+        rate=Steps(10, (0.5, 0.75)),
         weight_decay=1e-4,
-        budget=Budget(params="36%"),
+        budget=_budget("36%"),
+        held_out=5000,
     )
 
 
-def resnet20_cifar10_all() -> Run:
-    """For final comparisons: nothing is decided on a validation set, so nothing needs to be held out."""
-    about = "The same on all 50 000 training images, without a validation set: for final comparisons."
+def wrn28_10_cifar10() -> Run:
     return dataclasses.replace(
-        resnet20_cifar10(), name="resnet20-cifar10-all", about=about, load=lambda data_dir: _load(data_dir, held_out=0)
+        resnet20_cifar10(),
+        name="wrn28-10-cifar10",
+        about="WideResNet-28-10 on CIFAR-10, 200 epochs.",
+        model=wrn28_10,
+        epochs=200,
+        rate=Steps(5, (0.3, 0.6, 0.8)),
+        weight_decay=5e-4,
+        budget=_budget("9.3%"),
     )
+
+
+# --- short ones: the same network and budget, fewer and smaller images, fewer epochs ---
+
+
+def vgg16_cifar10_short() -> Run:
+    about = "The same in minutes on two cores: 4 000 images, 12 epochs."
+    return dataclasses.replace(_short(vgg16_cifar10(), about), samples=4000, batch=64, lr=0.05)
 
 
 def resnet20_cifar10_short() -> Run:
-    """For trying things out: a quarter of the macs an image, a third of the images, fewer epochs."""
-    about = "The same for a few minutes on two cores: 16 000 images of 16x16 pixels, 12 epochs."
-    return dataclasses.replace(
-        resnet20_cifar10(), name="resnet20-cifar10-short", about=about, load=_load_short, epochs=12
-    )
+    about = "The same in minutes on two cores: 16 000 images of 16x16 pixels, 12 epochs."
+    return dataclasses.replace(_short(resnet20_cifar10(), about), samples=16_000, size=16)
 
 
-def _load_short(data_dir: str | None) -> Arrays:
-    whole = _load(data_dir)
-    halved = {name: (F.avg_pool2d(images, 2), labels) for name, (images, labels) in whole.splits.items()}
-    images, labels = halved["train"]
-    return Arrays({**halved, "train": (images[:16_000], labels[:16_000])}, augment=_augmented_short)
+def wrn28_10_cifar10_short() -> Run:
+    about = "The same in minutes on two cores: 2 000 images of 16x16 pixels, 12 epochs."
+    return dataclasses.replace(_short(wrn28_10_cifar10(), about), samples=2000, size=16, batch=64)
 
 
-def _augmented_short(images: Tensor, generator: torch.Generator) -> Tensor:
-    return flipped(shifted(images, 2, generator), generator)
+def _short(run: Run, about: str) -> Run:
+    return dataclasses.replace(run, name=f"{run.name}-short", about=about, epochs=12, rate=Cosine())
 
 
-def _load(data_dir: str | None, held_out: int = 5000) -> Arrays:
-    if data_dir is None:
-        raise ValueError("give the folder into which cifar-10-python.tar.gz was unpacked: --data DIR")
-    return Arrays(cifar10(data_dir, held_out), augment=_augmented)
+def _budget(share: str) -> Budget:
+    return Budget(params=share)
 
 
-def _augmented(images: Tensor, generator: torch.Generator) -> Tensor:
-    """A random crop of the image with four pixels of padding, mirrored half the time (He et al. 2016)."""
-    return flipped(shifted(images, 4, generator), generator)
+# --- data ---
+
+
+def load(run: Run) -> Arrays:
+    """Shifted by up to an eighth of the size and mirrored half the time; smaller images are means of pixels."""
+    if run.data_dir is None:
+        raise ValueError("give the folder that holds CIFAR-10: --data DIR; `meristem data cifar10 DIR` puts it there")
+    size = run.size or _PIXELS
+    if _PIXELS % size:
+        raise ValueError(f"CIFAR-10 has images of {_PIXELS} pixels; size must divide that, got {size}")
+    splits = cifar10(run.data_dir, run.held_out)
+    images, labels = splits["train"]
+    if run.samples > len(labels):
+        raise ValueError(f"there are {len(labels)} training images that are not held out, not samples={run.samples}")
+    splits["train"] = (images[: run.samples or None], labels[: run.samples or None])
+    if size != _PIXELS:
+        splits = {name: (F.avg_pool2d(images, _PIXELS // size), labels) for name, (images, labels) in splits.items()}
+    return Arrays(splits, augment=partial(_augmented, pixels=size // 8))
+
+
+def _augmented(images: Tensor, generator: torch.Generator, pixels: int) -> Tensor:
+    return flipped(shifted(images, pixels, generator), generator)

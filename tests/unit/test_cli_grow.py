@@ -20,7 +20,8 @@ import torch
 import meristem
 from meristem.cli import main
 from meristem.models.resnet_cifar import ResNetCifar
-from meristem.progress import Progress, table
+from meristem.progress import Progress
+from meristem.tables import table
 
 RECIPE = """
 import os, time
@@ -30,7 +31,7 @@ from meristem.data.arrays import Arrays
 from meristem.run import Run
 from meristem.task import Classification
 
-def load(data_dir):
+def load(run):
     inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
     targets = inputs[:, :3].argmax(1)
     part = lambda first: (inputs[first : first + 32], targets[first : first + 32])
@@ -270,7 +271,7 @@ def test_ctrl_c_before_the_first_step_leaves_nothing(
     def press(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("meristem.run.usable_device", press)
+    monkeypatch.setattr("meristem.loop.usable_device", press)
     assert grow("--out", "run") == 130
     assert "stopped before the first step; nothing is left behind" in capsys.readouterr().err
     assert not Path("run").exists()
@@ -315,7 +316,7 @@ def test_export_of_what_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("digit", r"there is no recipe 'digit'; did you mean digits\? There are: digits, .*, or MODULE"),
+        ("digit", r"there is no recipe 'digit'; did you mean digits or digits-dense\? There are: digits, .* or MODULE"),
         ("no_such_module:tiny", "the recipe: cannot import 'no_such_module'"),
         ("users_recipe:none", "the recipe: 'users_recipe' has no 'none'"),
         ("users_recipe:", "the recipe 'users_recipe:' is not of the form MODULE:FUNCTION"),
@@ -334,7 +335,7 @@ def test_export_of_what_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
         ("--budget params=300%", "'300%' is not an amount"),
         ("--budget params=0.001%", "cannot be met: the smallest network of this space has"),
         ("--data nowhere", "the data folder .*nowhere does not exist"),
-        ("resnet20-cifar10", "resnet20-cifar10: give the folder into which .* was unpacked: --data DIR"),
+        ("resnet20-cifar10", "resnet20-cifar10: give the folder that holds CIFAR-10: --data DIR"),
         ("resnet20-cifar10 --data .", "resnet20-cifar10: .* holds no cifar-10-batches-py"),
         ("--out users_recipe.py", r"users_recipe.py cannot be made \(File exists\); give another --out"),
         ("--out .", r"\. is not empty \(.* lies there\); give another --out"),

@@ -19,11 +19,12 @@ import meristem
 from meristem.data.arrays import Arrays
 from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, free_folder, latest_folder, write_json
-from meristem.run import Record, Run, Training, build, carry_out, described_run, evaluate, finished_result, train_epoch
+from meristem.loop import Training, build, carry_out, evaluate, train_epoch
+from meristem.run import Record, Run, described_run, finished_result
 from meristem.task import Classification
 
 
-def sorting(data_dir: str | None) -> Arrays:
+def sorting(run: Run) -> Arrays:
     """Which of the first three numbers is the largest."""
     inputs = torch.randn(128, 6, generator=torch.Generator().manual_seed(0))
     rows = {"train": slice(0, 64), "validation": slice(64, 96), "test": slice(96, 128)}
@@ -191,7 +192,7 @@ def test_the_network_in_the_folder_is_the_one_that_was_tested(tmp_path: Path) ->
     folder, run = Folder(tmp_path), tiny()
     result = carry_out(run, folder, Watch())
     again = meristem.load(folder.model, network())
-    assert evaluate(build(run, None), again, "test") == result["test"]
+    assert evaluate(run, run.load(run), again, "test") == result["test"]
     assert result["test"]["accuracy"] > 0.5
 
 
@@ -240,7 +241,7 @@ def test_both_learn_at_the_same_rate_along_a_cosine() -> None:
 
 
 def test_images_in_half_precision_and_channels_last(tmp_path: Path) -> None:
-    def images(data_dir: str | None) -> Arrays:
+    def images(run: Run) -> Arrays:
         split = (torch.randn(32, 3, 6, 6), torch.arange(32) % 2)
         return Arrays(dict.fromkeys(("train", "validation", "test"), split))
 
@@ -289,7 +290,7 @@ def test_settings_survive_the_way_through_json() -> None:
 
 
 def test_trouble_with_the_data_is_the_users_to_mend(tmp_path: Path) -> None:
-    def broken(data_dir: str | None) -> Arrays:
+    def broken(run: Run) -> Arrays:
         raise ValueError("the file is damaged")
 
     with pytest.raises(MeristemError, match="tiny: the file is damaged"):

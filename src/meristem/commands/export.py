@@ -11,7 +11,8 @@ from meristem.commands.recipes import recipe
 from meristem.errors import FileError
 from meristem.export import read_files
 from meristem.folder import Folder
-from meristem.run import build, described_run
+from meristem.loop import build
+from meristem.run import described_run
 
 
 def export(args: argparse.Namespace) -> int:
@@ -29,7 +30,9 @@ def export(args: argparse.Namespace) -> int:
     else:
         if not folder.checkpoint.is_file():
             raise FileError(f"{folder.path} has no finished epoch yet; there is nothing to export")
-        training = build(described_run(folder, recipe(args.recipe or str(content.get("name")))), history=None)
+        training = build(
+            described_run(folder, recipe(args.recipe or str(content.get("name")), args.model)), history=None
+        )
         training.resume(folder.checkpoint)
         training.grower.save(out)
         print(f"The network after epoch {training.grower.epoch} of {training.run.epochs} is in {out}")

@@ -10,26 +10,23 @@ from pathlib import Path
 
 import torch
 
+from meristem.commands import study
+from meristem.commands.arguments import given_settings
 from meristem.commands.recipes import recipe, recipes
 from meristem.errors import MeristemError
 from meristem.folder import Folder, free_folder, latest_folder
-from meristem.progress import Progress, table
-from meristem.run import DENSE, Record, Run, carry_out, described_run, finished_result
+from meristem.loop import carry_out
+from meristem.progress import Progress
+from meristem.run import DENSE, Record, Run, described_run, finished_result
+from meristem.tables import table
 
-# A flag of its own -> the setting.
-_FLAGS = {
-    "budget": "budget",
-    "epochs": "epochs",
-    "seed": "seed",
-    "data": "data_dir",
-    "device": "device",
-    "method": "method",
-}
 _DEFAULT = "digits"
 
 
 def grow(args: argparse.Namespace) -> int:
-    settings = _given(args)
+    if args.seeds is not None:
+        return study.seeds(args)
+    settings = given_settings(args)
     folder, run = _new(args, settings) if args.resume is None else _resumed(args, settings)
     progress = Progress(sys.stdout)
     try:
@@ -67,32 +64,16 @@ def _stopped(args: argparse.Namespace, folder: Folder) -> int:
 
 
 def _recipe_flag(args: argparse.Namespace) -> str:
-    """A recipe of the user's own must be named again: what a file says is never imported."""
-    return f" {shlex.quote(args.recipe)}" if args.recipe and ":" in args.recipe else ""
+    """A recipe or model of the user's own must be named again: what a file says is never imported."""
+    flag = f" {shlex.quote(args.recipe)}" if args.recipe and ":" in args.recipe else ""
+    return flag + (f" --model {shlex.quote(args.model)}" if args.model else "")
 
 
 # --- from arguments to a run --------------------------------------------------------------------------------------
 
 
-def _given(args: argparse.Namespace) -> dict[str, str]:
-    """The settings that were given, by flags of their own or by --set."""
-    settings = {name: getattr(args, flag) for flag, name in _FLAGS.items() if getattr(args, flag) is not None}
-    for pair in args.set:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise MeristemError(f"--set {pair!r} is not of the form FIELD=VALUE, e.g. --set lr=0.05")
-        if settings.get(name, value) != value:
-            raise MeristemError(f"{name} is given twice: {settings[name]} and {value}")
-        settings[name] = value
-    if "data_dir" in settings:
-        settings["data_dir"] = str(Path(settings["data_dir"]).resolve())
-        if not Path(settings["data_dir"]).is_dir():
-            raise MeristemError(f"the data folder {settings['data_dir']} does not exist")
-    return settings
-
-
 def _new(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
-    run = recipe(args.recipe or _DEFAULT).with_settings(settings)
+    run = recipe(args.recipe or _DEFAULT, args.model).with_settings(settings)
     if not run.threads:  # fixed now, so that a resumed run adds up its sums in the same order
         run = dataclasses.replace(run, threads=torch.get_num_threads())
     if not args.out:
@@ -113,14 +94,14 @@ def _resumed(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder
     if args.resume or args.out:
         folder = Folder(Path(args.resume or args.out))
     else:
-        folder = latest_folder(_usual(recipe(args.recipe or _DEFAULT).with_settings(settings)))
+        folder = latest_folder(_usual(recipe(args.recipe or _DEFAULT, args.model).with_settings(settings)))
     name = args.recipe or str(folder.described().get("name"))
     if not args.recipe and name not in recipes():
         raise MeristemError(
             f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: "
             f"meristem grow MODULE:FUNCTION --resume {folder.path}"
         )
-    run = described_run(folder, recipe(name))
+    run = described_run(folder, recipe(name, args.model))
     wanted = run.with_settings(settings)
     moved = {"data_dir": wanted.data_dir}
     for setting, value in wanted.settings.items():

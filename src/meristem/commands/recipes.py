@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from torch import nn
 
 from meristem.control.method import methods
 from meristem.errors import MeristemError
@@ -21,8 +24,29 @@ def recipes() -> Mapping[str, Callable[[], Run]]:
     return found
 
 
-def recipe(name: str) -> Run:
-    """The run of a recipe: a name of ours, or ``MODULE:FUNCTION`` for one of the user's own."""
+def recipe(name: str, model: str | None = None) -> Run:
+    """The run of a recipe: a name of ours, or ``MODULE:FUNCTION`` for one of the user's own; and so for its model."""
+    run = _recipe(name)
+    return run if model is None else dataclasses.replace(run, model=model_maker(model), network=model)
+
+
+def model_maker(path: str) -> Callable[[], nn.Module]:
+    """The user's own function, class or finished model; what it gives is checked when it is called."""
+    make = imported(path, "--model")
+
+    def made() -> nn.Module:
+        try:
+            model = make() if not isinstance(make, nn.Module) else make
+        except TypeError as error:
+            raise MeristemError(f"--model: {path} must be callable without arguments ({error})") from None
+        if not isinstance(model, nn.Module):
+            raise MeristemError(f"--model: {path} returned {type(model).__name__}, expected an nn.Module")
+        return model
+
+    return made
+
+
+def _recipe(name: str) -> Run:
     if ":" in name:
         make = imported(name, "the recipe")
         try:
@@ -34,7 +58,8 @@ def recipe(name: str) -> Run:
         return run
     known = recipes()
     if name not in known:
-        raise MeristemError(f"there is no recipe {name!r}; {nearest(name, known)}, or MODULE:FUNCTION of your own")
+        there = nearest(name, known, [each for each in known if not each.endswith(f"-{DENSE}")])
+        raise MeristemError(f"there is no recipe {name!r}; {there}, each with -{DENSE}, or MODULE:FUNCTION of your own")
     return known[name]()
 
 
@@ -57,7 +82,8 @@ def imported(path: str, what: str) -> Any:
 
 def show(args: argparse.Namespace) -> int:
     """``meristem list``: the recipes and the methods, each with a sentence."""
-    runs = {name: make().about for name, make in recipes().items()}
+    runs = {name: make().about for name, make in recipes().items() if not name.endswith(f"-{DENSE}")}
+    runs["NAME-dense"] = "Each of them as the full model, trained the same way."
     ways = {name: (make.__doc__ or "").partition("\n")[0] for name, make in methods().items()}
     ways[DENSE] = "Nothing grows: the full model is trained as it is."
     ways[DIRECT] = "Nothing grows: the widths of a finished run (--set widths=RUN), trained from scratch."

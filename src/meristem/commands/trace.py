@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from meristem.commands.recipes import imported
+from meristem.commands.recipes import model_maker
 from meristem.cost.count import cost_at
 from meristem.errors import MeristemError
 from meristem.space.space import Space
@@ -20,7 +20,7 @@ from meristem.trace.trace import trace
 
 
 def show(args: argparse.Namespace) -> int:
-    model = _model(args.model) if args.model else _model("meristem.models.resnet_cifar:resnet20")
+    model = model_maker(args.model or "meristem.models.resnet_cifar:resnet20")()
     if args.model and not args.input:
         raise MeristemError(
             "--model needs --input, the shape of what the model is called with, e.g. --input 1x3x224x224"
@@ -32,17 +32,6 @@ def show(args: argparse.Namespace) -> int:
         print()
         _demonstrate(model, space, inputs)
     return 0
-
-
-def _model(path: str) -> nn.Module:
-    make = imported(path, "--model")
-    try:
-        model = make() if not isinstance(make, nn.Module) else make
-    except TypeError as error:
-        raise MeristemError(f"--model: {path} must be callable without arguments ({error})") from None
-    if not isinstance(model, nn.Module):
-        raise MeristemError(f"--model: {path} returned {type(model).__name__}, expected an nn.Module")
-    return model
 
 
 def _example(text: str) -> Any:

@@ -1,0 +1,31 @@
+"""``meristem evaluate``: the exported network of a finished run, loaded afresh, on the test set."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from meristem.commands.arguments import given_settings
+from meristem.commands.recipes import recipe
+from meristem.errors import MeristemError
+from meristem.export import load
+from meristem.folder import Folder
+from meristem.loop import evaluate, made_model, prepare, read_data
+from meristem.run import described_run, finished_result
+
+
+def show(args: argparse.Namespace) -> int:
+    folder = Folder(Path(args.run_folder))
+    name = args.recipe or str(folder.described().get("name"))
+    run = described_run(folder, recipe(name, args.model)).with_settings(given_settings(args))
+    result = finished_result(folder)
+    if result is None:
+        raise MeristemError(f"the run in {folder.path} is not finished; meristem grow --resume {folder.path}")
+    device = prepare(run)
+    data, _, _ = read_data(run)
+    model = load(folder.model, made_model(run)).to(device)
+    metrics = evaluate(run, data, model, "test")
+    print(f"{'test':18}{'now':>14}{'in the run':>14}")
+    for metric, value in metrics.items():
+        print(f"{metric:18}{value:>14.6f} {result['test'].get(metric, float('nan')):>13.6f}")
+    return 0

@@ -1,0 +1,278 @@
+"""The loop that carries out a run.
+
+The same run on the same machine gives the same bits, also when it was killed at any moment and resumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn, optim
+
+from meristem.control.budget import Budget
+from meristem.control.method import Method, direct, methods, uniform
+from meristem.cost.count import count_macs, count_params
+from meristem.errors import FileError, MeristemError
+from meristem.folder import Folder, write_json
+from meristem.grower import Grower
+from meristem.rates import warmed
+from meristem.run import DENSE, DIRECT, RESULT_FORMAT, Data, Record, Run, description, finished_result
+
+Item = TypeVar("Item")
+
+
+class Watcher(Protocol):
+    """Who is told how the run goes."""
+
+    def start(self, run: Run, grower: Grower) -> None: ...
+    def batch(self, step: int, steps: int) -> None: ...
+    def epoch(self, record: Record) -> None: ...
+
+
+@dataclass
+class Training:
+    """The pieces of a run, made and joined."""
+
+    run: Run
+    data: Data
+    model: nn.Module
+    optimizer: optim.Optimizer
+    scheduler: optim.lr_scheduler.LRScheduler
+    order: torch.Generator  # of the training samples and their augmentation
+    grower: Grower
+    seconds: float = 0.0  # of training so far, over all the times the run was resumed
+    _compiled: tuple[dict[str, int], Callable[[Tensor], Any]] | None = None  # and the widths it was compiled for
+
+    def network(self) -> Callable[[Tensor], Any]:
+        """What is trained in the coming epoch: the model as it is now."""
+        if not self.run.compile:
+            return self.model
+        if self._compiled is None or self._compiled[0] != self.grower.widths:
+            torch.compiler.reset()  # forgets the sizes it had before; otherwise torch soon gives up compiling
+            self._compiled = (self.grower.widths, torch.compile(self.model, dynamic=False))
+        return self._compiled[1]
+
+    def keep(self, path: Path) -> None:
+        """Everything the run needs to go on, and its settings: a folder whose description was edited is found out."""
+        self.grower.checkpoint(
+            path,
+            scheduler=self.scheduler.state_dict(),
+            order=self.order.get_state(),
+            seconds=self.seconds,
+            settings=self.run.settings,
+        )
+
+    def resume(self, path: Path) -> None:
+        extra = self.grower.resume(path)
+        try:
+            self.scheduler.load_state_dict(extra["scheduler"])
+            self.order.set_state(extra["order"])
+            self.seconds = float(extra["seconds"])
+            settings = dict(extra["settings"])
+        except (KeyError, TypeError, ValueError, RuntimeError):
+            raise FileError(f"{path} was not written by a run of meristem grow") from None
+        for name, value in self.run.settings.items():
+            if name != "data_dir" and settings.get(name) != value:
+                raise FileError(
+                    f"{path} was written with {name}={settings.get(name)}, but {name}={value} is described beside it"
+                )
+
+
+# --- the loop -----------------------------------------------------------------------------------------------------
+
+
+def carry_out(run: Run, folder: Folder, watcher: Watcher) -> Record:
+    """Start the run in ``folder``, or go on with what lies there. Returns the result, which is also written there."""
+    if not folder.checkpoint.exists():
+        folder.history.unlink(missing_ok=True)  # of a run that was killed in its first epoch
+    training = build(run, folder.history)
+    grower = training.grower
+    if not folder.description.exists():
+        folder.describe(description(run))
+    if folder.checkpoint.exists():
+        training.resume(folder.checkpoint)
+    watcher.start(run, grower)
+    while grower.epoch < run.epochs:
+        started = time.perf_counter()
+        train_loss = train_epoch(training, watcher)
+        metrics = evaluate(run, training.data, training.model, "validation")
+        record = grower.step(train_loss=train_loss, **{f"val_{name}": value for name, value in metrics.items()})
+        training.seconds += time.perf_counter() - started
+        training.keep(folder.checkpoint)
+        watcher.epoch(record)
+    grower.save(folder.model)
+    result = outcome(training, evaluate(run, training.data, grower.export(), "test"))
+    write_json(folder.result, result)
+    return result
+
+
+def train_epoch(training: Training, watcher: Watcher) -> float:
+    """One pass over the training data; the mean loss."""
+    run, steps, total = training.run, training.data.steps(training.run.batch), 0.0
+    training.model.train()
+    network = training.network()
+    batches = read(run, training.data.train(run.batch, training.order))
+    for step, (inputs, targets) in enumerate(batches):
+        outputs = forward(run, network, inputs)
+        loss = run.task.loss(outputs, targets.to(run.device))
+        training.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        training.optimizer.step()
+        training.scheduler.step()
+        total += loss.item()
+        watcher.batch(step + 1, steps)
+    if not math.isfinite(total):
+        raise MeristemError(
+            f"the loss became {total} in epoch {training.grower.epoch + 1}; lower the learning rate, e.g. --set "
+            f"lr={run.lr / 4:g} with another --out"
+        )
+    return total / steps
+
+
+@torch.no_grad()
+def evaluate(run: Run, data: Data, model: nn.Module, split: str) -> dict[str, float]:
+    """The task's metrics on a whole split; nothing if there is no such split."""
+    tally = torch.zeros(())
+    if not data.has(split):
+        return {}
+    model.eval()
+    for inputs, targets in read(run, data.evaluate(split, run.batch)):
+        tally = tally + run.task.tally(forward(run, model, inputs), targets.to(run.device)).cpu()
+    return run.task.metrics(tally)
+
+
+def read(run: Run, items: Iterable[Item]) -> Iterator[Item]:
+    """What the data give; their own trouble is told as the user's to mend."""
+    try:
+        yield from items
+    except (ValueError, OSError) as error:
+        raise MeristemError(f"{run.name}: {error}") from None
+
+
+def forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
+    device = torch.device(run.device)
+    inputs = inputs.to(device)
+    if run.channels_last and inputs.dim() == 4:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    with torch.autocast(device.type, torch.bfloat16, enabled=run.bf16):
+        return model(inputs)
+
+
+def outcome(training: Training, metrics: dict[str, float]) -> Record:
+    """What the run gave, beside what is known of the full model without training it."""
+    run, last = training.run, training.grower.records[-1]
+    keys = ("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "peak_bytes", "widths")
+    space = training.grower.space
+    return {
+        "format": RESULT_FORMAT,
+        "name": run.name,
+        "method": run.method,
+        "seed": run.seed,
+        "epochs": run.epochs,
+        "budget": str(run.budget),
+        "headline": run.task.headline,
+        "test": metrics,
+        "validation": {name.removeprefix("val_"): x for name, x in last["metrics"].items() if name.startswith("val_")},
+        **{key: last[key] for key in keys},
+        "seconds": training.seconds,
+        "full": {
+            "params": round(count_params(space)),
+            "macs": round(count_macs(space)),
+            "spend_macs": last["dense_spend_macs"],
+        },
+    }
+
+
+# --- building it --------------------------------------------------------------------------------------------------
+
+
+def build(run: Run, history: Path | None) -> Training:
+    """Make all pieces of a run from its seed. Nothing is written but an empty history."""
+    device = prepare(run)
+    data, example, steps = read_data(run)
+    torch.manual_seed(run.seed)
+    np.random.seed(run.seed % 2**32)
+    random.seed(run.seed)
+    model = made_model(run).to(device)
+    if run.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = optim.SGD(parameter_groups(run, model), run.lr, run.momentum, nesterov=run.nesterov)
+    warmup_steps = round(run.warmup * steps / run.epochs)
+    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmed(run.rate, step, steps, warmup_steps))
+    grower = Grower(
+        model,
+        optimizer,
+        tuple(value.to(device) for value in example),
+        budget=Budget(params="100%") if run.method == DENSE else run.budget,
+        epochs=run.epochs,
+        method=chosen_method(run),
+        seed=run.seed,
+        batch_size=run.batch,
+        history=history,
+    )
+    return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
+
+
+def prepare(run: Run) -> torch.device:
+    """Settings of torch that the outcome depends on, and the device of the run."""
+    device = usable_device(run.device)
+    if run.threads:
+        torch.set_num_threads(run.threads)
+    if device.type == "cuda":
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    return device
+
+
+def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
+    """The data, one sample of them, and how many steps the run will have."""
+    try:
+        data = run.load(run)
+        return data, data.example, data.steps(run.batch) * run.epochs
+    except (ValueError, OSError) as error:
+        raise MeristemError(f"{run.name}: {error}") from None
+
+
+def made_model(run: Run) -> nn.Module:
+    return run.model(classes=run.classes) if run.classes and run.network is None else run.model()
+
+
+def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
+    """One group, or two where some parameters are not decayed."""
+    decayed = {name: run.decays(name, parameter) for name, parameter in model.named_parameters()}
+    groups = [
+        {"params": [p for name, p in model.named_parameters() if decayed[name] is kind], "weight_decay": decay}
+        for kind, decay in ((True, run.weight_decay), (False, 0.0))
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def chosen_method(run: Run) -> Method:
+    if run.method == DENSE:  # a network of fixed size whose size is all of it
+        return dataclasses.replace(uniform(), native_scale=False)
+    if run.method != DIRECT:
+        return methods()[run.method]()
+    if run.widths is None:
+        raise MeristemError("the method direct needs the folder of a finished run: --set widths=runs/digits-seed0")
+    result = finished_result(Folder(Path(run.widths)))
+    if result is None or not isinstance(result.get("widths"), dict):
+        raise MeristemError(f"{run.widths} is not the folder of a finished run, so it has no widths to train")
+    return direct(result["widths"])
+
+
+def usable_device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise MeristemError(f"the device {name!r} cannot be used here: {reason}") from None
+    return device

@@ -1,0 +1,106 @@
+"""Learning rates as functions of progress, which runs from 0 to 1 over a run: the same shape whatever its length."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+_FORMS = (
+    "cosine, constant, polynomial^0.9, or steps/10@0.5,0.75 (divided by 10 at half and at three quarters of the run)"
+)
+
+
+class Rate(Protocol):
+    """``str`` of a rate is what `parse_rate` reads back."""
+
+    def factor(self, progress: float) -> float:
+        """What the initial learning rate is multiplied by."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Falls along half a cosine to 0."""
+
+    def factor(self, progress: float) -> float:
+        return 0.5 * (1 + math.cos(math.pi * progress))
+
+    def __str__(self) -> str:
+        return "cosine"
+
+
+@dataclass(frozen=True)
+class Constant:
+    def factor(self, progress: float) -> float:
+        return 1.0
+
+    def __str__(self) -> str:
+        return "constant"
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """Falls to 0 as a power of what is left of the run."""
+
+    power: float = 0.9
+
+    def factor(self, progress: float) -> float:
+        return float(max(0.0, 1 - progress) ** self.power)
+
+    def __str__(self) -> str:
+        return f"polynomial^{self.power:g}"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Divided by ``divisor`` at each of the given moments.
+
+    >>> Steps(10, (0.5, 0.75)).factor(0.6), str(Steps(10, (0.5, 0.75)))
+    (0.1, 'steps/10@0.5,0.75')
+    """
+
+    divisor: float
+    at: tuple[float, ...]
+
+    def factor(self, progress: float) -> float:
+        return float(self.divisor ** -sum(progress >= moment for moment in self.at))
+
+    def __str__(self) -> str:
+        return f"steps/{self.divisor:g}@{','.join(f'{moment:g}' for moment in self.at)}"
+
+
+def parse_rate(text: str) -> Rate:
+    """
+    >>> parse_rate("steps/5@0.3,0.6").factor(0.7)
+    0.04
+    """
+    name, _, rest = text.replace("^", "/").partition("/")
+    try:
+        if name in ("cosine", "constant") and text == name:
+            return Cosine() if name == "cosine" else Constant()
+        if name == "polynomial":
+            return Polynomial(_positive(rest)) if "^" in text else _refused(text)
+        if name == "steps" and "@" in rest:
+            divisor, _, moments = rest.partition("@")
+            at = tuple(sorted(_positive(moment) for moment in moments.split(",")))
+            return Steps(_positive(divisor), at) if at[-1] < 1 else _refused(text)
+    except ValueError:
+        pass
+    return _refused(text)
+
+
+def warmed(rate: Rate, step: int, steps: int, warmup_steps: int) -> float:
+    """The factor at a step; during the first ones it rises evenly from almost nothing."""
+    return rate.factor(step / steps) * min(1.0, (step + 1) / (warmup_steps + 1))
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def _refused(text: str) -> Rate:
+    raise ValueError(f"a learning rate cannot follow {text!r}; write {_FORMS}")

@@ -1,0 +1,128 @@
+"""Several runs that belong together: arms, budgets and seeds, kept in one folder.
+
+What is finished is not run again and what was stopped goes on, so that the same command can be given again, also with
+more arms, budgets or seeds.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meristem.control.budget import Budget
+from meristem.control.method import methods
+from meristem.errors import MeristemError
+from meristem.files import replace_file
+from meristem.folder import Folder
+from meristem.run import DENSE, DIRECT, Record, Run, finished_result
+from meristem.settings import budget_text, nearest
+
+GROWN = "grown"  # the arm that is run with the method of the run itself
+UNIFORM = "uniform"
+_COLUMNS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "seconds")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a study."""
+
+    arm: str
+    budget: Budget | None  # None: the arm has none
+    seed: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.budget}  {self.arm}" if self.budget else self.arm
+
+
+@dataclass(frozen=True)
+class Study:
+    run: Run  # what all arms share
+    arms: tuple[str, ...]
+    budgets: tuple[Budget, ...]
+    seeds: tuple[int, ...]
+    out: Path
+    by_budget: bool = False  # whether each budget has a folder of its own
+
+    def __post_init__(self) -> None:
+        for arm in self.arms:
+            if arm not in (known := [GROWN, *methods(), DENSE, DIRECT]):
+                raise MeristemError(f"there is no arm {arm!r}; {nearest(arm, known)}")
+        if DIRECT in self.arms and GROWN not in self.arms:
+            raise MeristemError("the arm direct trains the widths of the arm grown: name both")
+
+    def cases(self) -> Iterator[Case]:
+        """In the order in which they are run: direct design comes after what it is made from."""
+        arms = sorted(dict.fromkeys(self.arms), key=lambda arm: (arm == DENSE, arm == DIRECT))
+        for seed, budget, arm in itertools.product(self.seeds, self.budgets, arms):
+            if arm != DENSE:
+                yield Case(arm, budget, seed)
+        for seed in self.seeds if DENSE in arms else ():
+            yield Case(DENSE, None, seed)
+
+    def folder(self, case: Case) -> Folder:
+        within = self.out / budget_text(case.budget) if case.budget and self.by_budget else self.out
+        return Folder(within / f"{case.arm}-seed{case.seed}")
+
+    def settled(self, case: Case) -> Run:
+        """The run of one case; refuses a folder in which another was begun."""
+        changes: dict[str, Any] = {"seed": case.seed}
+        if case.budget:
+            changes["budget"] = case.budget
+        if case.arm != GROWN:
+            changes["method"] = case.arm
+        if case.arm == DIRECT:
+            changes["widths"] = str(self.folder(dataclasses.replace(case, arm=GROWN)).path.resolve())
+        run, folder = dataclasses.replace(self.run, **changes), self.folder(case)
+        if folder.description.exists():
+            content, wanted = folder.described(), {**run.settings, "network": run.network}
+            begun = {**(content.get("settings") or {}), "network": content.get("network")}
+            for name, value in wanted.items():
+                if name != "data_dir" and begun.get(name) != value:
+                    raise MeristemError(
+                        f"the run in {folder.path} was started with {name}={begun.get(name)}, not {value}: "
+                        f"give the same settings to go on with it, or another --out"
+                    )
+        return run
+
+    def result(self, case: Case) -> Record | None:
+        """What came out, if it is known. A direct design that is the uniform network is not trained twice."""
+        result = finished_result(self.folder(case))
+        if result is None and case.arm == DIRECT:
+            grown, same = (finished_result(self.folder(dataclasses.replace(case, arm=arm))) for arm in (GROWN, UNIFORM))
+            if grown and same and grown["widths"] == same["widths"]:
+                return {**same, "method": DIRECT}
+        return result
+
+    def rows(self) -> list[tuple[str, list[Record]]]:
+        """The results of each arm and budget, over the seeds, as far as they are known."""
+        found: dict[str, list[Record]] = {}
+        for case in sorted(self.cases(), key=lambda case: (case.arm != DENSE, self._budget_at(case))):
+            if result := self.result(case):
+                found.setdefault(case.title, []).append(result)
+        return list(found.items())
+
+    def _budget_at(self, case: Case) -> int:
+        return self.budgets.index(case.budget) if case.budget else 0
+
+    def write_table(self) -> Path:
+        """All results as ``results.csv``, one line a run."""
+        path = self.out / "results.csv"
+
+        def write(beside: Path) -> None:
+            with beside.open("w", newline="", encoding="utf-8") as file:
+                lines = csv.writer(file)
+                lines.writerow(["budget", "arm", "seed", "metric", "test", *_COLUMNS])
+                for case in self.cases():
+                    if result := self.result(case):
+                        budget, metric = budget_text(case.budget) if case.budget else "", result["headline"]
+                        numbers = [result[column] for column in _COLUMNS]
+                        lines.writerow([budget, case.arm, case.seed, metric, result["test"][metric], *numbers])
+
+        replace_file(path, write)
+        return path

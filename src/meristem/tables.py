@@ -1,0 +1,89 @@
+"""Results as text."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
+    """The run's result beside the full model's, as far as that is known."""
+    full, headline = result["full"], result["headline"]
+    unknown = "not trained"
+    rows = [
+        (
+            f"test {headline}",
+            percent(result["test"][headline], 2),
+            percent(dense["test"][headline], 2) if dense else unknown,
+            f"{100 * (result['test'][headline] - dense['test'][headline]):+.2f} points" if dense else "",
+        ),
+        ("parameters", f"{result['params']:,}", f"{full['params']:,}", percent(result["params_frac"])),
+        ("macs per sample", f"{result['macs']:,}", f"{full['macs']:,}", percent(result["macs_frac"])),
+        (
+            "macs of training",
+            f"{result['spend_macs']:.3g}",
+            f"{full['spend_macs']:.3g}",
+            percent(result["spend_frac"]),
+        ),
+        (
+            "time",
+            clock(result["seconds"]),
+            clock(dense["seconds"]) if dense else unknown,
+            percent(result["seconds"] / dense["seconds"]) if dense and dense["seconds"] else "",
+        ),
+    ]
+    first = "dense" if result["method"] == "dense" else "grown"
+    lines = [("", first, "full", "share"), *rows]
+    return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>14}".rstrip() for name, mine, theirs, share in lines)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(75), clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str:
+    """One line for each title and the results of several seeds that belong to it: means, and deviations."""
+    headline = next(results[0]["headline"] for _, results in rows if results)
+    lines: list[tuple[str, ...]] = [
+        ("", "seeds", f"test {headline}, %", "parameters, %", "macs, %", "spend, %", "minutes")
+    ]
+    for title, results in rows:
+        if results:
+            shares = [[100 * result[key] for result in results] for key in ("params_frac", "macs_frac", "spend_frac")]
+            lines.append(
+                (
+                    title,
+                    str(len(results)),
+                    spread([100 * result["test"][headline] for result in results], 2),
+                    *(spread(share, 1) for share in shares),
+                    spread([result["seconds"] / 60 for result in results], 1),
+                )
+            )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    first, *others = widths
+    return "\n".join(
+        "  ".join([f"{line[0]:{first}}", *(f"{cell:>{width}}" for cell, width in zip(line[1:], others, strict=True))])
+        for line in lines
+    )
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """Mean and, where there are several values that differ, the deviation.
+
+    >>> spread([1.0, 2.0], 1), spread([1.0], 1)
+    ('1.5 ± 0.7', '1.0')
+    """
+    mean = f"{statistics.mean(values):.{digits}f}"
+    deviation = f"{statistics.stdev(values) if len(values) > 1 else 0.0:.{digits}f}"
+    return f"{mean} ± {deviation}" if float(deviation) else mean

@@ -1,0 +1,38 @@
+"""Learning rates: what a run multiplies its own by, as text and as numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from meristem.rates import Constant, Cosine, Polynomial, Rate, Steps, parse_rate, warmed
+
+
+@pytest.mark.parametrize("rate", [Cosine(), Constant(), Polynomial(0.9), Steps(10, (0.5, 0.75)), Steps(5, (0.3,))])
+def test_text_and_back(rate: Rate) -> None:
+    assert parse_rate(str(rate)) == rate
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cos", "cosine/2", "steps", "steps/10", "steps/0@0.5", "steps/10@0.5,2", "polynomial", "polynomial^x"]
+)
+def test_what_is_not_understood(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a learning rate cannot follow .*; write cosine"):
+        parse_rate(text)
+
+
+def test_the_paper_divides_at_epochs_80_and_120_of_160() -> None:
+    rate = Steps(10, (0.5, 0.75))
+    factors = [rate.factor(epoch / 160) for epoch in (0, 79, 80, 119, 120, 159)]
+    assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+
+
+def test_the_ends() -> None:
+    for rate in (Cosine(), Polynomial(0.9)):
+        assert rate.factor(0) == 1
+        assert rate.factor(1) == 0
+
+
+def test_a_warm_up_rises_evenly_and_then_leaves_the_rate_alone() -> None:
+    assert [warmed(Constant(), step, 100, 4) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1])
+    assert warmed(Cosine(), 50, 100, 4) == Cosine().factor(0.5)
+    assert warmed(Cosine(), 0, 100, 0) == 1

@@ -1,0 +1,193 @@
+"""Several runs as one: `meristem grow --seeds` and `meristem sweep`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from meristem.cli import main
+from meristem.folder import Folder
+from meristem.tables import spread_table
+
+RECIPE = """
+import os, time
+import torch
+from torch import nn
+from meristem.data.arrays import Arrays
+from meristem.run import Run
+from meristem.task import Classification
+
+def load(run):
+    inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
+    targets = inputs[:, :3].argmax(1)
+    part = lambda first: (inputs[first : first + 32], targets[first : first + 32])
+    return Arrays({"train": part(0), "validation": part(32), "test": part(64)}, augment=slowed)
+
+def slowed(inputs, generator):
+    if os.path.exists("slow"):
+        time.sleep(0.1)
+    if os.path.exists("broken"):
+        raise ValueError("the file x is damaged")
+    return inputs
+
+def network():
+    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 3))
+
+def wide():
+    return nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 3))
+
+def tiny():
+    return Run("tiny", "Tiny.", network, load, Classification(), epochs=2, batch=16, lr=0.1, threads=1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "small_recipe.py").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sweep(*words: str) -> int:
+    return main(["sweep", "small_recipe:tiny", *words])
+
+
+def results(out: str) -> list[dict[str, str]]:
+    with (Path(out) / "results.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(list(words)) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("meristem: ")
+    assert told.count("\n") == 1
+    return told
+
+
+def test_several_seeds_give_mean_and_deviation(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["grow", "small_recipe:tiny", "--seeds", "3", "--seed", "4", "--out", "out"]
+    assert main([*words, "--with-dense"]) == 0
+    told = capsys.readouterr().out
+    assert sorted(path.name for path in Path("out").iterdir() if path.is_dir()) == [
+        f"{arm}-seed{seed}" for arm in ("dense", "grown") for seed in (4, 5, 6)
+    ]
+    (line,) = (line for line in told.splitlines() if line.startswith("params 36%  grown"))
+    assert line.split()[3] == "3"
+    assert "±" in line
+    # One of the runs alone is the same run.
+    assert main(["grow", "small_recipe:tiny", "--seed", "5", "--out", "alone"]) == 0
+    alone, among = (json.loads(Path(each, "result.json").read_text()) for each in ("alone", "out/grown-seed5"))
+    assert alone["test"] == among["test"]
+    # Given again, nothing is run; with another setting it is refused.
+    capsys.readouterr()
+    assert main([*words, "--with-dense"]) == 0
+    assert "---" not in capsys.readouterr().out
+    assert "was started with lr=0.1, not 0.2" in refusal(capsys, *words, "--set", "lr=0.2")
+
+
+def test_a_sweep_has_a_grown_a_uniform_and_a_direct_network_for_each_budget(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert sweep("--budgets", "30%,60%", "--out", "out") == 0
+    found = results("out")
+    assert [(row["budget"], row["arm"]) for row in found] == [
+        (f"params={share}%", arm) for share in (30, 60) for arm in ("grown", "uniform", "direct")
+    ]
+    assert all(float(row["params_frac"]) <= float(row["budget"][7:-1]) / 100 for row in found)
+    # Groups in step end with the uniform widths: that network is not trained a second time.
+    assert not Path("out/params=30%/direct-seed0").exists()
+    assert found[1]["test"] == found[2]["test"]
+    # More may be added later; by macs too.
+    assert sweep("--budgets", "30%,60%,80%", "--out", "out", "--arms", "grown,dense") == 0
+    assert [(row["budget"], row["arm"]) for row in results("out")][-1] == ("", "dense")
+    assert sweep("--budgets", "50%", "--by", "macs", "--out", "macs", "--arms", "grown") == 0
+    assert float(results("macs")[0]["macs_frac"]) <= 0.5
+
+
+def test_direct_design_is_trained_where_it_is_another_network() -> None:
+    assert sweep("--budgets", "40%", "--method", "worth", "--arms", "direct,grown", "--out", "out", "--jobs", "2") == 0
+    grown, direct = (Folder(Path(f"out/params=40%/{arm}-seed0")) for arm in ("grown", "direct"))
+    assert json.loads(grown.result.read_text())["widths"] == json.loads(direct.result.read_text())["widths"]
+    assert json.loads(direct.description.read_text())["settings"]["method"] == "direct"
+
+
+def test_side_by_side_is_the_same_as_in_turn() -> None:
+    for jobs in "12":
+        words = ["--budgets", "30%,60%", "--arms", "grown", "--model", "small_recipe:wide", "--jobs", jobs]
+        assert sweep(*words, "--out", f"out{jobs}") == 0
+    one, two = ([{**row, "seconds": ""} for row in results(f"out{jobs}")] for jobs in "12")
+    assert one == two
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_stopped_study_goes_on(jobs: str, here: Path) -> None:
+    (here / "slow").touch()
+    words = [sys.executable, "-m", "meristem", "sweep", "small_recipe:tiny", "--budgets", "30%,60%", "--epochs", "4"]
+    words += ["--arms", "grown,uniform", "--jobs", jobs, "--out", "out"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(here.glob("out/*/*/checkpoint.ckpt")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate()
+    assert process.returncode == 130
+    assert told == "meristem: stopped; every finished epoch is kept. To go on: the same command again\n"
+    (here / "slow").unlink()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    assert len(results("out")) == 4
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    words = ["sweep", "small_recipe:tiny", "--arms", "grown", "--out", "out", "--jobs", "2"]
+    told = refusal(capsys, *words, "--budgets", "40%,1%")
+    assert "1 of 2 runs failed: see out/params=1%/grown-seed0.log" in told
+    assert "cannot be met" in Path("out/params=1%/grown-seed0.log").read_text()
+    assert len(results("out")) == 1
+    (here / "broken").touch()
+    assert "tiny: the file x is damaged" in refusal(capsys, *words[:-2], "--budgets", "50%")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sweep small_recipe:tiny --budgets 30%,x", "'x' is not an amount"),
+        ("sweep small_recipe:tiny --budgets 30% --arms grwn", "there is no arm 'grwn'; did you mean grown?"),
+        ("sweep small_recipe:tiny --budgets 30% --arms direct", "the arm direct trains the widths of the arm grown"),
+        ("sweep small_recipe:tiny --budgets 30% --seeds 0", "--seeds must be a whole number of at least 1, got '0'"),
+        ("sweep small_recipe:tiny --budgets 30% --jobs two", "--jobs must be a whole number of at least 1, got 'two'"),
+        ("sweep small_recipe:tiny --budgets 30% --model x", "--model 'x' is not of the form MODULE:FUNCTION"),
+        ("grow small_recipe:tiny --seeds 2 --resume", "go on when the same command is given again: leave out --resume"),
+        ("grow small_recipe:tiny --seeds two", "--seeds must be a whole number of at least 1, got 'two'"),
+    ],
+)
+def test_bad_input(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refusal(capsys, *words.split())
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+def test_a_table_of_nothing_but_one_seed() -> None:
+    result = {
+        "headline": "miou",
+        "test": {"miou": 0.5},
+        "params_frac": 0.1,
+        "macs_frac": 0.2,
+        "spend_frac": 0.3,
+        "seconds": 90,
+    }
+    assert spread_table([("a", [result]), ("b", [])]).splitlines()[1].split() == [
+        *"a1",
+        "50.00",
+        "10.0",
+        "20.0",
+        "30.0",
+        "1.5",
+    ]
