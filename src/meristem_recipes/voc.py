@@ -58,6 +58,7 @@ def load(run: Run, extra: bool) -> Streamed:
             "give the folder that holds VOCdevkit/VOC2012: --data DIR; `meristem data voc2012 DIR` puts it there"
         )
     size = run.size or _PIXELS
-    views = TrainPairView(size), WholePairView(size)
+    shrunk = size / _PIXELS  # a small run sees the same parts of the images, smaller
+    views = TrainPairView(size, 0.5 * shrunk, 2.0 * shrunk), WholePairView(size)
     splits = voc_segmentation(run.data_dir, *views, run.held_out, extra)
     return Streamed({**splits, "train": spread_part(splits["train"], run.samples)}, run.workers)

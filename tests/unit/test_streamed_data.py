@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from meristem.data.classes import class_folders
-from meristem.data.streamed import Samples, Streamed
+from meristem.data.streamed import Samples, Streamed, _but_for_broken_connections
 from meristem.data.views import CentreView, TrainView
 
 
@@ -185,6 +185,14 @@ def test_an_interrupt_is_the_parents_alone() -> None:
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes at once
         output, errors = process.communicate(timeout=60)
     assert (output, errors, process.returncode) == ("stopped\n", "", 0)
+
+
+def test_a_worker_is_silent_about_a_parent_that_left_and_about_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (ConnectionResetError(104, "reset"), BrokenPipeError(), EOFError()):
+        _but_for_broken_connections(type(error), error, None)
+    assert capsys.readouterr().err == ""
+    _but_for_broken_connections(KeyError, KeyError("name"), None)
+    assert "KeyError: 'name'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
