@@ -58,7 +58,7 @@ class Training:
             return self.model
         if self._compiled is None or self._compiled[0] != self.grower.widths:
             torch.compiler.reset()  # forgets the sizes it had before; otherwise torch soon gives up compiling
-            self._compiled = (self.grower.widths, torch.compile(self.model, dynamic=False))
+            self._compiled = (self.grower.widths, compilable(torch.compile(self.model, dynamic=False)))
         return self._compiled[1]
 
     def keep(self, path: Path) -> None:
@@ -148,6 +148,21 @@ def evaluate(run: Run, data: Data, model: nn.Module, split: str) -> dict[str, fl
     for inputs, targets in read(run, data.evaluate(split, run.batch)):
         tally = tally + run.task.tally(forward(run, model, inputs), targets.to(run.device)).cpu()
     return run.task.metrics(tally)
+
+
+def compilable(model: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """A compiled model whose compiler's trouble (there may be none on this machine) is told in one sentence."""
+
+    def call(inputs: Tensor) -> Any:
+        try:
+            return model(inputs)
+        except Exception as error:
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                raise
+            reason = " ".join(str(error).split("\n")[:2]).strip()
+            raise MeristemError(f"torch cannot compile this model here ({reason}); leave out compile") from None
+
+    return call
 
 
 def read(run: Run, items: Iterable[Item]) -> Iterator[Item]:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +376,91 @@ def test_the_table_of_a_dense_run_calls_it_so(capsys: pytest.CaptureFixture[str]
     assert grow("--method", "dense", "--out", "run", "--with-dense") == 0
     assert "To train the full model" not in capsys.readouterr().out
     assert table(json.loads(Path("run/result.json").read_text()), None).split()[:3] == ["dense", "full", "share"]
+
+
+# --- a model of the user's own, and evaluating what came out ---
+
+MODELS = """
+from torch import nn
+
+def wide():
+    return nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Linear(40, 3))
+
+def needs(width):
+    return nn.Linear(6, width)
+
+def number():
+    return 3
+"""
+
+
+def test_a_model_of_the_users_own_goes_through_a_recipe(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "users_models.py").write_text(MODELS)
+    model = ["--model", "users_models:wide"]
+    assert grow(*model, "--out", "a", "--with-dense") == 0
+    result = json.loads(Path("a/result.json").read_text())
+    assert result["full"]["params"] == 6 * 40 + 40 + 40 * 3 + 3
+    assert list(result["widths"].values()) == [14]
+    # What a file says is never imported: the model has to be named again, and be the same.
+    for words in (["--resume", "a"], ["--resume", "a", "--model", "users_recipe:network"]):
+        told = refused(capsys, "grow", "users_recipe:tiny", *words)
+        assert "was started with --model users_models:wide: say so again" in told
+    assert grow(*model, "--resume", "a") == 0
+    assert main(["export", "a", "--out", "b", "--recipe", "users_recipe:tiny", *model]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "a", "--recipe", "users_recipe:tiny", *model]) == 0
+    for line in capsys.readouterr().out.splitlines()[1:]:
+        _, now, then = line.split()
+        assert now == then
+    for name, message in (
+        ("needs", "--model: users_models:needs must be callable without arguments"),
+        ("number", "--model: users_models:number returned int, expected an nn.Module"),
+        ("absent", "--model: 'users_models' has no 'absent'"),
+    ):
+        assert message in refused(capsys, "grow", "users_recipe:tiny", "--model", f"users_models:{name}")
+
+
+def test_only_a_finished_run_is_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere is no folder" in refused(capsys, "evaluate", "nowhere")
+    assert grow("--out", "a") == 0
+    assert "there is no recipe 'tiny'" in refused(capsys, "evaluate", "a")
+    Path("a/result.json").unlink()
+    assert "is not finished; meristem grow --resume a" in refused(
+        capsys, "evaluate", "a", "--recipe", "users_recipe:tiny"
+    )
+
+
+def compile_by(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile with another backend: no C++ compiler is needed, and a moment is enough."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+
+
+def test_a_compiled_run_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To rounding; and it is compiled anew when the widths have changed."""
+    compiled_widths: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        compiled_widths.append(max(len(value) for value in inputs if isinstance(value, torch.nn.Parameter)))
+        return graph.forward
+
+    compile_by(backend, monkeypatch)
+    for out, compiled in (("plain", "no"), ("compiled", "yes")):
+        assert grow("--out", out, "--epochs", "4", "--set", f"compile={compiled}") == 0
+    plain, same = (json.loads(Path(out, "result.json").read_text()) for out in ("plain", "compiled"))
+    assert plain["widths"] == same["widths"]
+    assert same["test"]["loss"] == pytest.approx(plain["test"]["loss"], rel=1e-4)
+    history = [json.loads(line) for line in Path("compiled/history.jsonl").read_text().splitlines()]
+    wanted = [max(3, *record["widths"].values()) for record in history]
+    assert compiled_widths == wanted
+
+
+def test_what_torch_cannot_compile_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        raise OSError("no C++ compiler")
+
+    compile_by(backend, monkeypatch)
+    assert grow("--out", "none", "--set", "compile=yes") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("meristem: torch cannot compile this model here (")
+    assert "no C++ compiler" in told
+    assert told.count("\n") == 1

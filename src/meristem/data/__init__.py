@@ -1,1 +1,1 @@
-"""Data for the recipes. Nothing here knows of growing: only torch and numpy are used."""
+"""Data: readers that need torch and numpy alone, and Pillow where images are files."""
