@@ -38,9 +38,10 @@ from meristem.gate import BoolArray, FloatArray, logit
 from meristem.history import History, Record
 from meristem.process import agreed, peak_bytes
 from meristem.space.plan import Plan
-from meristem.space.space import Space
+from meristem.space.space import Space, Stage
 from meristem.surgery.attach import Gates
 from meristem.surgery.live import Live, scale_reads
+from meristem.surgery.passing import Passing
 from meristem.surgery.pull import Pulls
 from meristem.surgery.sides import making, reading
 from meristem.trace.trace import trace
@@ -98,8 +99,9 @@ class Grower:
         self._steps, self._steps_planned = 0, PAPER_STEPS
         self.ledger = Ledger(self._prices.dense["macs"] * step_samples)
         slots = _SIDES[self.method.side](self.space)
-        self._pulls = Pulls(self.live, slots)
-        self._learner = self.method.learning.learner(self._first_scores(), self._rng)
+        self._learner = self.method.learning.learner(self._first_scores(), self._rng, tuple(self.space.blocks))
+        self._passing = Passing(self.live, self._learner.values) if self._learner.listens else None
+        self._pulls = Pulls(self.live, slots, self._passing)
         self._begin(strength=0.0)
         self._gates = Gates(self.live, self._learner.values, slots) if self._learner.scales else None
         self._hooks: list[Any] = []
@@ -118,7 +120,7 @@ class Grower:
         metrics = numbers(metrics)
         self._learner.finish()
         record = self._record(metrics)
-        for name, mask in self.live.masks.items():
+        for name, mask in self.live.active.items():
             self._drawn[name] += mask
         self._lr_fracs += self._lr_frac()
         self._steps_planned = self._steps * self.epochs
@@ -158,7 +160,7 @@ class Grower:
         """
         if "macs" in self.trajectory.caps:
             return self.trajectory.spend_frac()
-        alike = even(self.space.full)
+        alike = even(self.space)
         epochs = range(0, self.epochs, max(1, self.epochs // _SPEND_SAMPLES))
         networks = [fit(self._prices, alike, self.trajectory.at(epoch)) for epoch in epochs]
         widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
@@ -170,7 +172,7 @@ class Grower:
         """The units of the first epoch: the same share of every group, or the widths the method asks for."""
         if self.method.widths is not None:
             return self._given_widths(dict(self.method.widths))
-        masks = fit(self._prices, even(self.space.full), self.trajectory.at(0))
+        masks = fit(self._prices, even(self.space), self.trajectory.at(0))
         return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 
     def _given_widths(self, widths: Mapping[str, int]) -> dict[str, range]:
@@ -223,7 +225,8 @@ class Grower:
             min(1.0, max(0, self.epoch - self.trajectory.last_decision) / ramp) if self.method.freeze < 1.0 else 0.0
         )
         pace = PAPER_STEPS / max(1, self._steps_planned)
-        self._learner.begin(Epoch(self.live.masks, self._beta(), self._device, strength, hardness, pace))
+        live, overruled = self.live.active, self.live.overruled
+        self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, overruled))
         self._clock = time.perf_counter()
 
     # --- the steps of the user's optimizer ---
@@ -234,6 +237,8 @@ class Grower:
             for hook in self._hooks:
                 hook.remove()
             self._hooks = []
+            if self._passing is not None:
+                self._passing.detach()
         elif not self._hooks:
             self._hooks = [
                 self.optimizer.register_step_pre_hook(self._before_optimizer_step),
@@ -275,7 +280,7 @@ class Grower:
         shares = self._prices.shares(widths)
         self.ledger.train(self._steps, shares["macs"])
         cost = cost_at(self.space, widths)
-        beta, scores, masks = self._beta(), self._learner.scores, self.live.masks
+        beta, scores, masks = self._beta(), self._learner.scores, self.live.active
         return {
             "epoch": self.epoch + 1,
             "progress": (self.epoch + 1) / self.epochs,
@@ -294,8 +299,11 @@ class Grower:
             "peak_bytes": peak_bytes(self._device),
             "metrics": dict(metrics),
             "strength": self._strength,
-            "temperature": {name: float(values[masks[name]].mean()) for name, values in beta.items()},
-            "gates": {name: _statistics(values, masks[name]) for name, values in scores.items()},
+            "blocks": {stage.name: stage.fixed + _live_blocks(stage, masks) for stage in self.space.stages},
+            "temperature": {
+                name: float(values[masks[name]].mean()) for name, values in beta.items() if masks[name].any()
+            },
+            "gates": {name: _statistics(values, masks[name]) for name, values in scores.items() if masks[name].any()},
         }
 
     # --- checkpoints ---
@@ -392,6 +400,10 @@ def _counts(plan: Plan | None) -> dict[str, int]:
         "recalled": sum(len(change.recall) for change in changes),
         "detached": sum(len(change.detach) for change in changes),
     }
+
+
+def _live_blocks(stage: Stage, masks: Mapping[str, BoolArray]) -> int:
+    return sum(bool(masks[block.group][0]) for block in stage.blocks)
 
 
 def _statistics(scores: FloatArray, live: BoolArray) -> dict[str, float]:

@@ -18,6 +18,7 @@ from meristem.space.space import Role, Space
 from meristem.surgery.optim import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
 from meristem.surgery.store import Store
+from meristem.surgery.tree import Tree
 
 
 class Live:
@@ -44,6 +45,7 @@ class Live:
                     "the optimizer holds none of the model's parameters; make it from model.parameters() of this model"
                 )
         self.model, self.space, self.optimizer = model, space, optimizer
+        self.tree = Tree(model)
         self.fresh: Fresh = fresh or AsBuilt()
         self.version = 0
         self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
@@ -68,6 +70,20 @@ class Live:
     def masks(self) -> dict[str, BoolArray]:
         """Which units of each group are live (copies)."""
         return {name: mask.copy() for name, mask in self._masks.items()}
+
+    @property
+    def active(self) -> dict[str, BoolArray]:
+        """The live units that take part: not those of groups inside an absent block, which overrules them."""
+        return {name: mask & self._present(name) for name, mask in self._masks.items()}
+
+    @property
+    def overruled(self) -> frozenset[str]:
+        """The groups that lie in absent blocks."""
+        return frozenset(name for name in self._masks if not self._present(name))
+
+    def _present(self, group: str) -> bool:
+        block = self.space.inner.get(group)
+        return block is None or bool(self._masks[block][0])
 
     @property
     def lived(self) -> dict[str, BoolArray]:
@@ -96,15 +112,26 @@ class Live:
         self._masks = masks
         for name, mask in masks.items():
             self._lived[name] |= mask
+        self._move_blocks()
         self._write_sizes(touched)
         self._remember()
         self.version += 1
+
+    def _move_blocks(self) -> None:
+        """Put blocks in and take them out as the masks say."""
+        absent = set(self.tree.absent)
+        for group, block in self.space.blocks.items():
+            live = bool(self._masks[group][0])
+            if live and block.path in absent:
+                self.tree.put_back(block.path)
+            elif not live and block.path not in absent:
+                self.tree.leave_out(block.path, block.way)
 
     def _write_sizes(self, touched: Collection[str]) -> None:
         for attribute in self.space.attributes:
             if any(group in touched for group in attribute.axis.groups):
                 size = len(self.positions(attribute.axis))
-                write_size(self.model.get_submodule(attribute.module), attribute.name, attribute.index, size)
+                write_size(self.tree.module(attribute.module), attribute.name, attribute.index, size)
 
     def _after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
         """The masks after ``plan`` and the units it grows; refuses a plan made for another state."""
@@ -113,7 +140,7 @@ class Live:
         for name, change in plan.changes.items():
             if name not in masks:
                 raise PlanError(f"the plan names the group {name!r}, which this space does not have")
-            if not change.live:
+            if len(change.live) < self.space.groups[name].least:
                 raise PlanError(f"the plan leaves group {name!r} empty; at least one unit must stay live")
             expected = plan_to(self.space, {name: change.live}, self._masks, self._lived).changes[name]
             if change != expected:
@@ -141,7 +168,7 @@ class Live:
             return
         with torch.no_grad():
             values = self._store.exchange(name, current.detach(), old, new)
-            if isinstance(current, nn.Parameter):
+            if isinstance(current, nn.Parameter) and values.numel():
                 values = self._with_fresh(name, values, axes, new, grown)
             values = self._formatted(name, values)
             if not isinstance(current, nn.Parameter):
@@ -253,6 +280,7 @@ class Live:
                 self.optimizer.state.pop(current, None)
         self._masks = {name: mask.copy() for name, mask in masks.items()}
         self._lived = {name: mask.copy() for name, mask in state["lived"].items()}
+        self._move_blocks()
         self._store.load_state(state["homes"], state["moments"])
         self._write_sizes(set(masks))
         self._remember()
@@ -300,15 +328,11 @@ class Live:
         return values.contiguous()
 
     def _tensor(self, name: str) -> Tensor:
-        path, _, leaf = name.rpartition(".")
-        found = getattr(self.model.get_submodule(path), leaf)
-        assert isinstance(found, Tensor)
-        return found
+        return self.tree.tensor(name)
 
     def _write(self, name: str, tensor: Tensor) -> None:
         for alias in self.space.tensors[name].names:
-            path, _, leaf = alias.rpartition(".")
-            setattr(self.model.get_submodule(path), leaf, tensor)
+            self.tree.write(alias, tensor)
 
 
 @torch.no_grad()
@@ -318,5 +342,6 @@ def scale_reads(live: Live) -> None:
     Initialisers make weights smaller the more inputs there are; what was cut out of a full-size model is too small.
     """
     for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in live.space.slots):
-        axis = live.space.axes(tensor)[dim]
-        live.model.get_parameter(tensor).mul_((axis.size / len(live.positions(axis))) ** 0.5)
+        axis, weight = live.space.axes(tensor)[dim], live.tree.tensor(tensor)
+        if weight.numel():  # not of an absent block
+            weight.mul_((axis.size / len(live.positions(axis))) ** 0.5)

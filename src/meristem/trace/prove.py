@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.blocks import leave_out
 from meristem.space.rules import write_size
 from meristem.trace.build import Draft
 from meristem.trace.copying import copy_with
@@ -174,13 +176,23 @@ class Prover:
         self.scalars, self.meta = scalars, meta
 
     def failure(
-        self, made: Draft, sizes: Sizes, masks: Mapping[str, BoolArray], modes: Sequence[bool] | None = None
+        self,
+        made: Draft,
+        sizes: Sizes,
+        masks: Mapping[str, BoolArray],
+        modes: Sequence[bool] | None = None,
+        absent: Mapping[str, str] = MappingProxyType({}),
     ) -> OpError | None:
-        """What goes wrong when only the units in ``masks`` are live, or None; ``modes`` are the training flags."""
+        """What goes wrong when only the units in ``masks`` are live, or None.
+
+        ``modes`` are the training flags, ``absent`` the blocks that are left out, and how.
+        """
         axes = {key: made.axis(dim.size, dim.ids) for key, dim in made.record.owned.items() if dim.ids is not None}
         live = {key: axis.live(masks) for key, axis in axes.items()}
         reduced = copy_with(self.model, lambda name, tensor: self._shrunk(name, tensor, live), self.meta)
         set_sizes(reduced, sizes, masks)
+        for path, way in absent.items():
+            leave_out(reduced, path, way)
         single = {name for name, mask in masks.items() if mask.sum() == 1}
         numbers = [number for number, group in enumerate(made.groups) if group.name in single]
         lenient = all(mask.sum() == 1 or mask.all() for mask in masks.values())

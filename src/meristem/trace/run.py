@@ -36,6 +36,19 @@ class Grid:
     inputs: list[Dim]
 
 
+@dataclass(frozen=True)
+class Passage:
+    """One call of a module that maps a tensor to one of the same shape: the dimensions before and after it.
+
+    ``alone``: there was no other argument and no other result.
+    """
+
+    before: Dims
+    after: Dims
+    alone: bool
+    run: int
+
+
 @dataclass
 class Record:
     """Everything that is learnt from running a model; several runs add to the same record."""
@@ -52,6 +65,8 @@ class Record:
     heads: list[IntArray] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
     cuts: dict[str, list[IntArray]] = field(default_factory=dict)
+    watched: set[str] = field(default_factory=set)  # modules whose passages are of interest
+    passages: dict[str, list[Passage | None]] = field(default_factory=dict)  # None: a call that is none
 
 
 class OpError(Exception):
@@ -138,6 +153,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for path, module in self._modules.items():
             handles.append(module.register_forward_pre_hook(self._enter(path), with_kwargs=True))
             handles.append(module.register_forward_hook(self._leave, always_call=True))
+            if path in self.record.watched:
+                handles.append(module.register_forward_hook(self._pass(path), with_kwargs=True))
         try:
             yield
         finally:
@@ -155,6 +172,18 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _leave(self, *_: Any) -> None:
         self._stack.pop()
+
+    def _pass(self, path: str) -> Callable[..., None]:
+        def passed(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            given, made = (value[0] if isinstance(value, tuple) and value else value for value in (args, output))
+            found = None
+            if isinstance(given, Tensor) and isinstance(made, Tensor) and given.dtype == made.dtype:
+                alone = len(args) == 1 and not kwargs and made is output
+                same = given.shape == made.shape
+                found = Passage(self.dims(given), self.dims(made), alone, id(self)) if same else None
+            self.record.passages.setdefault(path, []).append(found)
+
+        return passed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
