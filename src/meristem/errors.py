@@ -23,5 +23,9 @@ class FileError(MeristemError):
     """A saved model is missing, damaged, or does not fit the model it is loaded into."""
 
 
+class DataError(MeristemError):
+    """The data of a run cannot be read; once they are mended, it can go on."""
+
+
 class BudgetError(MeristemError):
     """A budget is not understood, or no network of the space meets it."""

@@ -9,7 +9,8 @@ import dataclasses
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -21,11 +22,11 @@ from torch import Tensor, nn, optim
 from meristem.control.budget import Budget
 from meristem.control.method import Method, direct, methods, uniform
 from meristem.cost.count import count_macs, count_params
-from meristem.errors import FileError, MeristemError
+from meristem.errors import DataError, FileError, MeristemError
 from meristem.folder import Folder, write_json
 from meristem.grower import Grower
 from meristem.rates import warmed
-from meristem.run import DENSE, DIRECT, RESULT_FORMAT, Data, Record, Run, description, finished_result
+from meristem.run import DENSE, DIRECT, MOVABLE, RESULT_FORMAT, Data, Record, Run, description, finished_result
 
 Item = TypeVar("Item")
 
@@ -81,10 +82,16 @@ class Training:
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
         for name, value in self.run.settings.items():
-            if name != "data_dir" and settings.get(name) != value:
+            if name not in MOVABLE and settings.get(name) != value:
                 raise FileError(
                     f"{path} was written with {name}={settings.get(name)}, but {name}={value} is described beside it"
                 )
+        taken, steps = self.scheduler.last_epoch, self.data.steps(self.run.batch)
+        if taken != self.grower.epoch * steps:  # perhaps --data names another data set
+            raise FileError(
+                f"the run in {path.parent} had {taken // max(1, self.grower.epoch)} steps an epoch, but the data have "
+                f"{steps} now: give it the data it was started with"
+            )
 
 
 # --- the loop -----------------------------------------------------------------------------------------------------
@@ -120,16 +127,17 @@ def train_epoch(training: Training, watcher: Watcher) -> float:
     run, steps, total = training.run, training.data.steps(training.run.batch), 0.0
     training.model.train()
     network = training.network()
-    batches = read(run, training.data.train(run.batch, training.order))
-    for step, (inputs, targets) in enumerate(batches):
-        outputs = forward(run, network, inputs)
-        loss = run.task.loss(outputs, targets.to(run.device))
-        training.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        training.optimizer.step()
-        training.scheduler.step()
-        total += loss.item()
-        watcher.batch(step + 1, steps)
+    # Closed here and not when they are forgotten: an interrupt on the way would be told by Python in its own words.
+    with closing(read(run, training.data.train(run.batch, training.order))) as batches:
+        for step, (inputs, targets) in enumerate(batches):
+            outputs = trained_forward(run, network, inputs)
+            loss = run.task.loss(outputs, targets.to(run.device))
+            training.optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            training.optimizer.step()
+            training.scheduler.step()
+            total += loss.item()
+            watcher.batch(step + 1, steps)
     if not math.isfinite(total):
         raise MeristemError(
             f"the loss became {total} in epoch {training.grower.epoch + 1}; lower the learning rate, e.g. --set "
@@ -145,8 +153,9 @@ def evaluate(run: Run, data: Data, model: nn.Module, split: str) -> dict[str, fl
     if not data.has(split):
         return {}
     model.eval()
-    for inputs, targets in read(run, data.evaluate(split, run.batch)):
-        tally = tally + run.task.tally(forward(run, model, inputs), targets.to(run.device)).cpu()
+    with closing(read(run, data.evaluate(split, run.batch))) as batches:
+        for inputs, targets in batches:
+            tally = tally + run.task.tally(forward(run, model, inputs), targets.to(run.device)).cpu()
     return run.task.metrics(tally)
 
 
@@ -165,12 +174,12 @@ def compilable(model: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     return call
 
 
-def read(run: Run, items: Iterable[Item]) -> Iterator[Item]:
+def read(run: Run, items: Iterable[Item]) -> Generator[Item, None, None]:
     """What the data give; their own trouble is told as the user's to mend."""
     try:
         yield from items
     except (ValueError, OSError) as error:
-        raise MeristemError(f"{run.name}: {error}") from None
+        raise DataError(f"{run.name}: {error}") from None
 
 
 def forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
@@ -180,6 +189,18 @@ def forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     with torch.autocast(device.type, torch.bfloat16, enabled=run.bf16):
         return model(inputs)
+
+
+def trained_forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
+    try:
+        return forward(run, model, inputs)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise MeristemError(
+            f"{run.name}: a norm over the batch meets one value a channel with batch={run.batch} and inputs of this "
+            f"size; give a larger batch"
+        ) from None
 
 
 def outcome(training: Training, metrics: dict[str, float]) -> Record:
@@ -257,7 +278,14 @@ def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
 
 
 def made_model(run: Run) -> nn.Module:
-    return run.model(classes=run.classes) if run.classes and run.network is None else run.model()
+    if not run.classes or run.network is not None:
+        return run.model()
+    try:
+        return run.model(classes=run.classes)
+    except TypeError as error:
+        if "'classes'" not in str(error):
+            raise
+        raise MeristemError(f"{run.name}: its model has a fixed number of classes; leave out classes") from None
 
 
 def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ class Polynomial:
         return float(max(0.0, 1 - progress) ** self.power)
 
     def __str__(self) -> str:
-        return f"polynomial^{self.power:g}"
+        return f"polynomial^{_text(self.power)}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Steps:
         return float(self.divisor ** -sum(progress >= moment for moment in self.at))
 
     def __str__(self) -> str:
-        return f"steps/{self.divisor:g}@{','.join(f'{moment:g}' for moment in self.at)}"
+        return f"steps/{_text(self.divisor)}@{','.join(map(_text, self.at))}"
 
 
 def parse_rate(text: str) -> Rate:
@@ -93,6 +93,12 @@ def parse_rate(text: str) -> Rate:
 def warmed(rate: Rate, step: int, steps: int, warmup_steps: int) -> float:
     """The factor at a step; during the first ones it rises evenly from almost nothing."""
     return rate.factor(step / steps) * min(1.0, (step + 1) / (warmup_steps + 1))
+
+
+def _text(value: float) -> str:
+    """Short where nothing is lost by it: a run that is resumed must divide at the very same step."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def _positive(text: str) -> float:

@@ -25,6 +25,7 @@ from meristem.task import Task
 Record = dict[str, Any]
 RESULT_FORMAT = "meristem-result-1"
 DENSE = "dense"  # the method that trains the full model as it is
+MOVABLE = ("data_dir", "workers")  # settings that do not decide the outcome: a run may go on with others
 DIRECT = "direct"  # the method that trains the network another run has grown, from scratch
 
 
@@ -108,6 +109,8 @@ class Run:
             raise MeristemError(f"momentum must be less than 1, got {self.momentum}")
         if self.nesterov and not self.momentum:
             raise MeristemError("nesterov needs a momentum, but momentum is 0")
+        if self.warmup > self.epochs:
+            raise MeristemError(f"the warmup of {self.warmup:g} epochs is longer than the run, which has {self.epochs}")
         if self.method not in (known := [*methods(), DENSE, DIRECT]):
             raise MeristemError(f"there is no method {self.method!r}; {nearest(self.method, known)}")
 

@@ -19,7 +19,7 @@ from meristem.control.method import methods
 from meristem.errors import MeristemError
 from meristem.files import replace_file
 from meristem.folder import Folder
-from meristem.run import DENSE, DIRECT, Record, Run, finished_result
+from meristem.run import DENSE, DIRECT, MOVABLE, Record, Run, finished_result
 from meristem.settings import budget_text, nearest
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
@@ -48,11 +48,14 @@ class Study:
     seeds: tuple[int, ...]
     out: Path
     by_budget: bool = False  # whether each budget has a folder of its own
+    threads: int = 0  # of a run whose settings do not say; one that was begun keeps its own
 
     def __post_init__(self) -> None:
         for arm in self.arms:
             if arm not in (known := [GROWN, *methods(), DENSE, DIRECT]):
                 raise MeristemError(f"there is no arm {arm!r}; {nearest(arm, known)}")
+        if self.by_budget and GROWN in self.arms and self.run.method in (DENSE, DIRECT):
+            raise MeristemError(f"nothing grows under the method {self.run.method}; name it by --arms instead")
         if DIRECT in self.arms and GROWN not in self.arms:
             raise MeristemError("the arm direct trains the widths of the arm grown: name both")
 
@@ -79,11 +82,14 @@ class Study:
         if case.arm == DIRECT:
             changes["widths"] = str(self.folder(dataclasses.replace(case, arm=GROWN)).path.resolve())
         run, folder = dataclasses.replace(self.run, **changes), self.folder(case)
-        if folder.description.exists():
-            content, wanted = folder.described(), {**run.settings, "network": run.network}
-            begun = {**(content.get("settings") or {}), "network": content.get("network")}
+        content = folder.described() if folder.description.exists() else None
+        begun = {**(content.get("settings") or {}), "network": content.get("network")} if content else {}
+        if not run.threads:
+            run = run.with_settings({"threads": begun.get("threads", self.threads)})
+        if content:
+            wanted = {**run.settings, "network": run.network}
             for name, value in wanted.items():
-                if name != "data_dir" and begun.get(name) != value:
+                if name not in MOVABLE and begun.get(name) != value:
                     raise MeristemError(
                         f"the run in {folder.path} was started with {name}={begun.get(name)}, not {value}: "
                         f"give the same settings to go on with it, or another --out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,10 +49,10 @@ class Classification:
             raise MeristemError(f"top must be different numbers of at least 1, got {self.top}")
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs, targets, label_smoothing=self.label_smoothing)
+        return F.cross_entropy(_scores(outputs, targets), targets, label_smoothing=self.label_smoothing)
 
     def tally(self, outputs: Any, targets: Tensor) -> Tensor:
-        loss = F.cross_entropy(outputs.float(), targets, reduction="sum")
+        loss = F.cross_entropy(_scores(outputs, targets).float(), targets, reduction="sum")
         right = [_right(outputs, targets, among).to(loss) for among in self.top]
         return torch.stack([loss, *right, loss.new_tensor(len(targets))]).double()
 
@@ -84,10 +85,12 @@ class Segmentation:
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """The mean over the pixels that count; 0 if there are none."""
+        self._check(outputs, targets)
         return self._losses(outputs, targets).sum() / (targets != self.ignore).sum().clamp(min=1)
 
     def tally(self, outputs: Any, targets: Tensor) -> Tensor:
         """Sum of losses, number of pixels, and the pixels of each target class (row) by predicted class."""
+        self._check(outputs, targets)
         counted = targets != self.ignore
         cells = targets[counted] * self.classes + outputs.argmax(1)[counted]
         confusion = torch.bincount(cells, minlength=self.classes**2).double()
@@ -106,6 +109,36 @@ class Segmentation:
             "pixel_accuracy": right.sum().item() / max(count, 1),
         }
 
+    def _check(self, outputs: Any, targets: Tensor) -> None:
+        found = _scores(outputs, targets, self.ignore).shape[1]
+        if found != self.classes:
+            raise MeristemError(f"the model has {found} outputs a pixel, but there are {self.classes} classes")
+
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """One a pixel; summed up afterwards, because on a GPU torch's own sum over pixels is not repeatable."""
         return F.cross_entropy(outputs.float(), targets, ignore_index=self.ignore, reduction="none")
+
+
+def _scores(outputs: Any, targets: Tensor, ignore: int = -100) -> Tensor:
+    """The outputs, if they are one score a class for every target; torch would complain in its own terms."""
+    if not isinstance(outputs, Tensor):
+        raise MeristemError(
+            f"the model returned a {type(outputs).__name__}, but one tensor with a score for each class is needed; "
+            f"give a model that returns only that"
+        )
+    if targets.is_floating_point():  # a share for each class, which torch takes too
+        return outputs
+    wanted = (len(targets), "classes", *targets.shape[1:])
+    if outputs.dim() != len(wanted) or (outputs.shape[0], *outputs.shape[2:]) != targets.shape:
+        raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {_shape(wanted)}")
+    most = int(torch.where(targets == ignore, 0, targets).max())
+    if most >= outputs.shape[1]:
+        raise MeristemError(
+            f"a label is {most}, but the model has {outputs.shape[1]} outputs, for labels from 0 to "
+            f"{outputs.shape[1] - 1}; give it as many outputs as there are classes"
+        )
+    return outputs
+
+
+def _shape(sizes: Iterable[int | str]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"

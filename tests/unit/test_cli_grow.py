@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +52,9 @@ def tiny():
 
 def wrong():
     return 3
+
+def failing():
+    return {}["x"]
 """
 
 
@@ -298,7 +302,8 @@ def test_export_at_any_time(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     meristem.load("small", users_recipe.network())
     history = Path("run/history.jsonl").read_bytes()
     assert "small exists already" in refused(capsys, "export", "run", "--out", "small", "--recipe", "users_recipe:tiny")
-    assert "there is no recipe 'tiny'" in refused(capsys, "export", "run", "--out", "other")
+    told = refused(capsys, "export", "run", "--out", "other")
+    assert told == "run holds a run of 'tiny', which is no recipe of meristem: name it by --recipe MODULE:FUNCTION"
     assert Path("run/history.jsonl").read_bytes() == history
     assert grow("--resume", "run") == 0
     assert main(["export", "run", "--out", "final"]) == 0
@@ -322,6 +327,7 @@ def test_export_of_what_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
         ("users_recipe:none", "the recipe: 'users_recipe' has no 'none'"),
         ("users_recipe:", "the recipe 'users_recipe:' is not of the form MODULE:FUNCTION"),
         ("users_recipe:wrong", "the recipe users_recipe:wrong returned int, expected a meristem.run.Run"),
+        ("users_recipe:failing", r"the recipe users_recipe:failing failed \(KeyError: 'x'\)"),
         ("--epochs ten", "epochs must be a whole number, got 'ten'"),
         ("--epochs 0", "epochs must be at least 1, got 0"),
         ("--epochs -3", "epochs must be at least 1, got -3"),
@@ -391,6 +397,21 @@ def needs(width):
 
 def number():
     return 3
+
+def fails():
+    return {}["weights"]
+
+def narrow():
+    return nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 2))
+
+class Two(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x), x
+
+def pair():
+    return Two(*wide())
+
+finished = wide()
 """
 
 
@@ -416,14 +437,73 @@ def test_a_model_of_the_users_own_goes_through_a_recipe(here: Path, capsys: pyte
         ("needs", "--model: users_models:needs must be callable without arguments"),
         ("number", "--model: users_models:number returned int, expected an nn.Module"),
         ("absent", "--model: 'users_models' has no 'absent'"),
+        ("fails", "--model: users_models:fails failed (KeyError: 'weights')"),
     ):
         assert message in refused(capsys, "grow", "users_recipe:tiny", "--model", f"users_models:{name}")
+
+
+def test_outputs_that_do_not_fit_the_labels_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "users_models.py").write_text(MODELS)
+    for name, message in (
+        ("narrow", "a label is 2, but the model has 2 outputs, for labels from 0 to 1; give it as many outputs as"),
+        ("pair", "the model returned a tuple, but one tensor with a score for each class is needed"),
+    ):
+        assert grow("--model", f"users_models:{name}", "--out", name) == 2
+        told = capsys.readouterr().err
+        assert message in told
+        assert told.count("\n") == 1
+
+
+def test_a_finished_model_begins_every_run_as_it_was(here: Path) -> None:
+    """The full model that is trained beside the grown one is the full one, though both are made from one object."""
+    (here / "users_models.py").write_text(MODELS)
+    assert grow("--model", "users_models:finished", "--out", "a", "--with-dense") == 0
+    result, dense = (json.loads(Path(name).read_text()) for name in ("a/result.json", "a/dense/result.json"))
+    assert dense["params"] == result["full"]["params"] > result["params"]
+
+
+def test_a_number_of_classes_for_a_model_that_takes_none(capsys: pytest.CaptureFixture[str]) -> None:
+    told = refused(capsys, "grow", "users_recipe:tiny", "--set", "classes=3")
+    assert told == "tiny: its model has a fixed number of classes; leave out classes"
+
+
+def test_what_a_folder_says_is_never_imported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "trap.py").write_text("open('sprung', 'w').close()")
+    assert grow("--out", "a") == 0
+    told = json.loads(Path("a/run.json").read_text())
+    Path("a/run.json").write_text(json.dumps({**told, "name": "trap:recipe"}))
+    shutil.rmtree("a/model")
+    for words in (["grow", "--resume", "a"], ["evaluate", "a"], ["export", "a", "--out", "b"]):
+        assert "holds a run of 'trap:recipe', which is no recipe of meristem" in refused(capsys, *words)
+    assert not Path("sprung").exists()
+
+
+def test_a_file_that_breaks_in_the_middle_is_told_with_how_to_go_on(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = RECIPE.replace("    return inputs", BREAKS)
+    (here / "breaking_recipe.py").write_text(source)
+    assert grow("--out", "whole") == 0
+    Path("fragile").touch()
+    assert main(["grow", "breaking_recipe:tiny", "--out", "a b"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.startswith("meristem: tiny: x.jpg is damaged. Every finished epoch is kept; once that is mended: ")
+    Path("fragile").unlink()
+    assert main([*shlex.split(told.split("mended: ")[1])[1:], "--set", "workers=1"]) == 0, "reading is no part of it"
+    assert timeless("a b/history.jsonl") == timeless("whole/history.jsonl")
+
+
+BREAKS = """    if os.path.exists("fragile") and os.path.exists("a b/checkpoint.ckpt"):
+        raise ValueError("x.jpg is damaged")
+    return inputs"""
 
 
 def test_only_a_finished_run_is_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere is no folder" in refused(capsys, "evaluate", "nowhere")
     assert grow("--out", "a") == 0
-    assert "there is no recipe 'tiny'" in refused(capsys, "evaluate", "a")
+    told = refused(capsys, "evaluate", "a")
+    assert told == "a holds a run of 'tiny', which is no recipe of meristem: name it by --recipe MODULE:FUNCTION"
     Path("a/result.json").unlink()
     assert "is not finished; meristem grow --resume a" in refused(
         capsys, "evaluate", "a", "--recipe", "users_recipe:tiny"

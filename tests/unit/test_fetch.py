@@ -278,6 +278,8 @@ def test_a_file_of_the_user_is_not_replaced(server: Server, tmp_path: Path) -> N
 
 def test_folders_that_cannot_be_are_named(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match=r"file is a file; give a folder to fetch \S+ into"):
+        fetch(plain(remote(server)), tmp_path / "file", Notes())
     with pytest.raises(ValueError, match=r"file/below cannot be written \(Not a directory\)"):
         fetch(plain(remote(server)), tmp_path / "file" / "below", Notes())
 

@@ -12,6 +12,13 @@ def test_text_and_back(rate: Rate) -> None:
     assert parse_rate(str(rate)) == rate
 
 
+def test_a_third_of_a_run_is_not_rounded_on_its_way_through_text() -> None:
+    """A run that is resumed reads its rate from text and must divide it at the same step."""
+    rate = Steps(10, (1 / 3, 2 / 3))
+    assert parse_rate(str(rate)) == rate
+    assert parse_rate(str(rate)).factor(60 / 90) == rate.factor(60 / 90) == pytest.approx(0.01)
+
+
 @pytest.mark.parametrize(
     "text", ["", "cos", "cosine/2", "steps", "steps/10", "steps/0@0.5", "steps/10@0.5,2", "polynomial", "polynomial^x"]
 )

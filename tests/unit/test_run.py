@@ -268,6 +268,7 @@ def test_images_in_half_precision_and_channels_last(tmp_path: Path) -> None:
         ({"lr": "nan"}, "lr must be a number, got 'nan'"),
         ({"lr": "-0.1"}, "lr must be a number of at least 0, got -0.1"),
         ({"momentum": "1"}, "momentum must be less than 1, got 1.0"),
+        ({"warmup": "9", "epochs": "4"}, "the warmup of 9 epochs is longer than the run, which has 4"),
         ({"seed": "-1"}, "seed must be a number of at least 0, got -1"),
         ({"seed": str(2**64)}, "seed must be at most"),
         ({"bf16": "perhaps"}, "bf16 must be yes or no, got 'perhaps'"),
@@ -346,6 +347,21 @@ def test_a_broken_or_foreign_checkpoint_is_refused_and_nothing_is_lost(method: s
         carry_out(run, folder, Watch())
     folder.checkpoint.write_bytes(good)
     carry_out(run, folder, Watch())
+
+
+def test_other_data_are_not_taken_for_those_of_the_run(tmp_path: Path) -> None:
+    """Another number of samples would bend the learning rate and mix what is trained on with what is held out."""
+
+    def fewer(run: Run) -> Arrays:
+        splits = dict(sorting(run).splits)
+        return Arrays({**splits, "train": splits["test"]})
+
+    folder = Folder(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(tiny(), folder, Watch(lambda epoch, step: epoch == 2))
+    with pytest.raises(FileError, match="had 4 steps an epoch, but the data have 2 now: give it the data it was"):
+        carry_out(tiny(load=fewer), folder, Watch())
+    carry_out(tiny(), folder, Watch())
 
 
 def test_a_run_of_something_else_is_not_taken_for_this_one(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from meristem.data.classes import class_folders
-from meristem.data.streamed import Samples, Streamed, _but_for_broken_connections
+from meristem.data.streamed import Samples, Streamed, _but_for_broken_connections, _interrupts_wait
 from meristem.data.views import CentreView, TrainView
 
 
@@ -185,6 +186,29 @@ def test_an_interrupt_is_the_parents_alone() -> None:
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes at once
         output, errors = process.communicate(timeout=60)
     assert (output, errors, process.returncode) == ("stopped\n", "", 0)
+
+
+def test_an_interrupt_waits_until_the_workers_are_started_or_ended() -> None:
+    """Also one that the system gives to another thread, which no mask of ours keeps from doing so."""
+    heard, handler, go_on = [], signal.getsignal(signal.SIGINT), threading.Event()
+    other = threading.Thread(target=go_on.wait)
+    other.start()
+
+    def interrupted() -> None:
+        with _interrupts_wait():
+            os.kill(os.getpid(), signal.SIGINT)
+            go_on.wait(0.05)
+            heard.append("the end")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    finally:
+        go_on.set()
+        other.join()
+    assert heard == ["the end"]
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_worker_is_silent_about_a_parent_that_left_and_about_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:

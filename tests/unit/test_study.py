@@ -152,8 +152,62 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(capsys: pytest.Captur
     assert "1 of 2 runs failed: see out/params=1%/grown-seed0.log" in told
     assert "cannot be met" in Path("out/params=1%/grown-seed0.log").read_text()
     assert len(results("out")) == 1
+    # In turn it is the same: the others are run, and a reason that several share is told once.
+    told = refusal(capsys, *words[:-2], "--arms", "grown,direct", "--budgets", "1%,50%").replace("  ", " ")
+    assert "2 of 4 runs failed: params 1% grown seed 0: the budget of 1% params cannot be met" in told
+    assert "; params 1% direct seed 0: there is no grown network" in told
+    assert len(results("out")) == 2
     (here / "broken").touch()
-    assert "tiny: the file x is damaged" in refusal(capsys, *words[:-2], "--budgets", "50%")
+    told = refusal(capsys, *words[:-2], "--budgets", "55%,60%")
+    assert told.count("tiny: the file x is damaged") == 1
+    assert "2 of 2 runs failed" in told
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_stopped_study_goes_on_where_its_data_are_now(jobs: str, here: Path) -> None:
+    text = (here / "small_recipe.py").read_text().replace("def load(run):", "def load(run):\n" + NEEDS_FILE)
+    (here / "moving_recipe.py").write_text(text)
+    for name in ("old", "new"):
+        (here / name).mkdir()
+    (here / "old" / "images").touch()
+    (here / "broken").touch()
+    words = ["sweep", "moving_recipe:tiny", "--arms", "grown", "--out", "out", "--budgets", "50%", "--jobs", jobs]
+    assert main([*words, "--data", "old"]) == 2
+    (here / "broken").unlink()
+    (here / "old" / "images").rename(here / "new" / "images")
+    assert main([*words, "--data", "new", "--set", "workers=1"]) == 0
+
+
+NEEDS_FILE = """    if not os.path.exists(f"{run.data_dir}/images"):
+        raise ValueError("there are no images")
+"""
+
+
+def test_a_study_goes_on_with_another_number_of_jobs(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    """A run that was begun keeps its threads, though fewer would be left for each of several."""
+    text = (here / "small_recipe.py").read_text()
+    (here / "free_recipe.py").write_text(text.replace(", threads=1", ""))
+    for threads, budgets in ((2, "30%"), (1, "30%,60%")):
+        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+        words = ["sweep", "free_recipe:tiny", "--arms", "grown", "--out", "out", "--budgets", budgets]
+        assert main(words) == 0
+    threads_of = [json.loads(path.read_text())["settings"]["threads"] for path in sorted(here.glob("out/*/*/run.json"))]
+    assert threads_of == [2, 1]
+
+
+def test_a_budget_that_is_named_twice_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep("--budgets", "40%,0.4,40%", "--arms", "grown", "--out", "out") == 0
+    assert [row["budget"] for row in results("out")] == ["params=40%"]
+
+
+def test_several_runs_are_not_put_into_the_folder_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grow", "small_recipe:tiny", "--out", "one"]) == 0
+    for words in (["grow", "small_recipe:tiny", "--seeds", "2"], ["sweep", "small_recipe:tiny", "--budgets", "30%"]):
+        told = refusal(capsys, *words, "--out", "one")
+        assert "one holds a single run; several need a folder of their own: give another --out" in told
+    assert not list(Path("one").glob("*seed*"))
+    told = refusal(capsys, "grow", "small_recipe:tiny", "--seeds", "2", "--out", "small_recipe.py")
+    assert "small_recipe.py cannot be made (File exists); give another --out" in told
 
 
 @pytest.mark.parametrize(
@@ -166,6 +220,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(capsys: pytest.Captur
         ("sweep small_recipe:tiny --budgets 30% --jobs two", "--jobs must be a whole number of at least 1, got 'two'"),
         ("sweep small_recipe:tiny --budgets 30% --model x", "--model 'x' is not of the form MODULE:FUNCTION"),
         ("grow small_recipe:tiny --seeds 2 --resume", "go on when the same command is given again: leave out --resume"),
+        ("sweep small_recipe:tiny --budgets 30% --method dense", "nothing grows under the method dense; name it by"),
         ("grow small_recipe:tiny --seeds two", "--seeds must be a whole number of at least 1, got 'two'"),
     ],
 )

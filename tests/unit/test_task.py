@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -138,3 +139,32 @@ def test_where_nothing_counts_the_loss_is_zero() -> None:
     assert loss.item() == 0
     assert not outputs.grad.any()
     assert task.metrics(task.tally(outputs.detach(), nothing)) == {"loss": 0, "miou": 0, "pixel_accuracy": 0}
+
+
+# --- what does not fit ---
+
+
+def test_outputs_that_do_not_fit_are_refused() -> None:
+    outputs, targets = samples(4, classes=3)
+    maps, labels = samples(2, 4, 5, classes=3)
+    for task, given, wanted, message in (
+        (Classification(), (outputs, outputs), targets, "the model returned a tuple, but one tensor with a score for"),
+        (Classification(), {"out": outputs}, targets, "the model returned a dict, but one tensor"),
+        (Classification(), maps, targets[:2], "outputs of shape [2, 3, 4, 5], expected [2, classes]"),
+        (Classification(), outputs, targets + 3, "but the model has 3 outputs, for labels from 0 to 2; give it as"),
+        (Segmentation(3), maps[..., :2], labels, "outputs of shape [2, 3, 4, 2], expected [2, classes, 4, 5]"),
+        (Segmentation(4), maps, labels, "the model has 3 outputs a pixel, but there are 4 classes"),
+    ):
+        for judge in (task.loss, task.tally):
+            with pytest.raises(MeristemError, match=re.escape(message)):
+                judge(given, wanted)
+
+
+def test_labels_that_do_not_count_need_no_output() -> None:
+    maps, labels = samples(2, 4, 5, classes=3)
+    ignored = torch.full_like(labels, 255)
+    assert Segmentation(3).loss(maps, ignored) == 0
+    outputs, targets = samples(4, classes=3)
+    targets[0] = -100
+    assert Classification().loss(outputs, targets).isfinite()
+    assert Classification().loss(outputs, outputs.softmax(1)).isfinite()

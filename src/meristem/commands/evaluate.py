@@ -6,18 +6,18 @@ import argparse
 from pathlib import Path
 
 from meristem.commands.arguments import given_settings
-from meristem.commands.recipes import recipe
+from meristem.commands.recipes import begun_run
 from meristem.errors import MeristemError
 from meristem.export import load
 from meristem.folder import Folder
 from meristem.loop import evaluate, made_model, prepare, read_data
-from meristem.run import described_run, finished_result
+from meristem.run import finished_result
 
 
 def show(args: argparse.Namespace) -> int:
     folder = Folder(Path(args.run_folder))
-    name = args.recipe or str(folder.described().get("name"))
-    run = described_run(folder, recipe(name, args.model)).with_settings(given_settings(args))
+    run = begun_run(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
+    run = run.with_settings(given_settings(args))
     result = finished_result(folder)
     if result is None:
         raise MeristemError(f"the run in {folder.path} is not finished; meristem grow --resume {folder.path}")

@@ -7,17 +7,16 @@ import os
 import shutil
 from pathlib import Path
 
-from meristem.commands.recipes import recipe
+from meristem.commands.recipes import begun_run
 from meristem.errors import FileError
 from meristem.export import read_files
 from meristem.folder import Folder
 from meristem.loop import build
-from meristem.run import described_run
 
 
 def export(args: argparse.Namespace) -> int:
     folder, out = Folder(Path(args.run_folder)), Path(args.out)
-    content = folder.described()
+    folder.described()  # refuses what is no run
     if out.exists() and (not out.is_dir() or os.listdir(out)):
         raise FileError(f"{out} exists already; give another --out")
     if folder.result.is_file() and _whole(folder.model):
@@ -30,9 +29,8 @@ def export(args: argparse.Namespace) -> int:
     else:
         if not folder.checkpoint.is_file():
             raise FileError(f"{folder.path} has no finished epoch yet; there is nothing to export")
-        training = build(
-            described_run(folder, recipe(args.recipe or str(content.get("name")), args.model)), history=None
-        )
+        run = begun_run(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
+        training = build(run, history=None)
         training.resume(folder.checkpoint)
         training.grower.save(out)
         print(f"The network after epoch {training.grower.epoch} of {training.run.epochs} is in {out}")

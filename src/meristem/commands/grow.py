@@ -12,12 +12,12 @@ import torch
 
 from meristem.commands import study
 from meristem.commands.arguments import given_settings
-from meristem.commands.recipes import recipe, recipes
-from meristem.errors import MeristemError
+from meristem.commands.recipes import begun_run, recipe
+from meristem.errors import DataError, MeristemError
 from meristem.folder import Folder, free_folder, latest_folder
 from meristem.loop import carry_out
 from meristem.progress import Progress
-from meristem.run import DENSE, Record, Run, described_run, finished_result
+from meristem.run import DENSE, MOVABLE, Record, Run, finished_result
 from meristem.tables import table
 
 _DEFAULT = "digits"
@@ -33,8 +33,14 @@ def grow(args: argparse.Namespace) -> int:
         with folder.held():
             result, dense = _carry_out(run, folder, progress, args.with_dense)
     except KeyboardInterrupt:
-        progress.end()
+        progress.end()  # before anything is said
         return _stopped(args, folder)
+    except DataError as error:
+        if not folder.description.exists():
+            raise
+        raise DataError(f"{error}. Every finished epoch is kept; once that is mended: {_again(args, folder)}") from None
+    finally:
+        progress.end()
     print()
     print(table(result, dense))
     if dense is None and run.method != DENSE:
@@ -57,10 +63,13 @@ def _stopped(args: argparse.Namespace, folder: Folder) -> int:
     if not folder.description.exists():
         print("meristem: stopped before the first step; nothing is left behind", file=sys.stderr)
         return 130
-    again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))}"
-    again += " --with-dense" if args.with_dense else ""
-    print(f"meristem: stopped; every finished epoch is kept. To go on: {again}", file=sys.stderr)
+    print(f"meristem: stopped; every finished epoch is kept. To go on: {_again(args, folder)}", file=sys.stderr)
     return 130
+
+
+def _again(args: argparse.Namespace, folder: Folder) -> str:
+    again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))}"
+    return again + (" --with-dense" if args.with_dense else "")
 
 
 def _recipe_flag(args: argparse.Namespace) -> str:
@@ -88,22 +97,16 @@ def _usual(run: Run) -> Path:
 
 
 def _resumed(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
-    """The run to go on with. Other settings than it was started with are refused; only its data may have moved."""
+    """The run to go on with. Other settings than it was started with are refused, but for those that are `MOVABLE`."""
     if args.resume and args.out and Path(args.resume).resolve() != Path(args.out).resolve():
         raise MeristemError(f"a run goes on where it is: leave out --out {args.out}, or start a new run there")
     if args.resume or args.out:
         folder = Folder(Path(args.resume or args.out))
     else:
         folder = latest_folder(_usual(recipe(args.recipe or _DEFAULT, args.model).with_settings(settings)))
-    name = args.recipe or str(folder.described().get("name"))
-    if not args.recipe and name not in recipes():
-        raise MeristemError(
-            f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: "
-            f"meristem grow MODULE:FUNCTION --resume {folder.path}"
-        )
-    run = described_run(folder, recipe(name, args.model))
+    run = begun_run(folder, args.recipe, args.model, f"meristem grow MODULE:FUNCTION --resume {folder.path}")
     wanted = run.with_settings(settings)
-    moved = {"data_dir": wanted.data_dir}
+    moved = {setting: wanted.settings[setting] for setting in MOVABLE}
     for setting, value in wanted.settings.items():
         if setting not in moved and value != run.settings[setting]:
             raise MeristemError(

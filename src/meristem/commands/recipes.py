@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import importlib
 import os
@@ -14,7 +15,8 @@ from torch import nn
 
 from meristem.control.method import methods
 from meristem.errors import MeristemError
-from meristem.run import DENSE, DIRECT, Run
+from meristem.folder import Folder
+from meristem.run import DENSE, DIRECT, Run, described_run
 from meristem.settings import nearest
 
 
@@ -36,14 +38,25 @@ def model_maker(path: str) -> Callable[[], nn.Module]:
 
     def made() -> nn.Module:
         try:
-            model = make() if not isinstance(make, nn.Module) else make
+            # A finished model is copied: several runs, of several seeds say, must each begin with it as it was.
+            model = copy.deepcopy(make) if isinstance(make, nn.Module) else make()
         except TypeError as error:
             raise MeristemError(f"--model: {path} must be callable without arguments ({error})") from None
+        except Exception as error:  # the user's own code may fail in any way
+            raise MeristemError(f"--model: {path} failed ({type(error).__name__}: {error})") from None
         if not isinstance(model, nn.Module):
             raise MeristemError(f"--model: {path} returned {type(model).__name__}, expected an nn.Module")
         return model
 
     return made
+
+
+def begun_run(folder: Folder, given: str | None, model: str | None, how: str) -> Run:
+    """The run in ``folder``. What a file says is never imported: ``how`` tells to name a recipe of the user's own."""
+    name = given or str(folder.described().get("name"))
+    if not given and name not in recipes():
+        raise MeristemError(f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: {how}")
+    return described_run(folder, recipe(name, model))
 
 
 def _recipe(name: str) -> Run:
@@ -53,6 +66,10 @@ def _recipe(name: str) -> Run:
             run = make()
         except TypeError as error:
             raise MeristemError(f"the recipe {name} must be a function without arguments ({error})") from None
+        except MeristemError:
+            raise
+        except Exception as error:  # the user's own code may fail in any way
+            raise MeristemError(f"the recipe {name} failed ({type(error).__name__}: {error})") from None
         if not isinstance(run, Run):
             raise MeristemError(f"the recipe {name} returned {type(run).__name__}, expected a meristem.run.Run")
         return run

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -15,9 +16,10 @@ from meristem.commands.arguments import given_settings, whole_number
 from meristem.commands.recipes import recipe
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
+from meristem.folder import Folder
 from meristem.loop import carry_out
 from meristem.progress import Progress
-from meristem.run import DENSE, Run
+from meristem.run import DENSE, MOVABLE, Run
 from meristem.study import GROWN, Case, Study
 from meristem.tables import spread_table
 
@@ -32,22 +34,25 @@ def seeds(args: argparse.Namespace) -> int:
     else:
         arms = (GROWN, DENSE)
     out = Path(args.out or Path("runs") / f"{run.name}-seeds")
-    return _carry_out(args, Study(run, arms, (run.budget,), _seeds(args, run), out))
+    return _carry_out(args, Study(run, arms, (run.budget,), _seeds(args, run), out, threads=_threads(args)))
 
 
 def sweep(args: argparse.Namespace) -> int:
     """Several budgets, each with a grown network and what it is compared with."""
     run = _shared_run(args)
-    budgets = tuple(_budget(run, args.by, amount) for amount in args.budgets.split(","))
+    given = [_budget(run, args.by, amount) for amount in args.budgets.split(",")]
+    budgets = tuple({str(budget): budget for budget in reversed(given)}.values())[::-1]  # 20% and 0.2 are one
     arms = tuple(arm.strip() for arm in args.arms.split(","))
     out = Path(args.out or Path("runs") / f"{run.name}-sweep")
-    return _carry_out(args, Study(run, arms, budgets, _seeds(args, run), out, by_budget=True))
+    return _carry_out(args, Study(run, arms, budgets, _seeds(args, run), out, by_budget=True, threads=_threads(args)))
 
 
 def _shared_run(args: argparse.Namespace) -> Run:
-    run = recipe(args.recipe or "digits", args.model).with_settings(given_settings(args))
-    jobs = whole_number("--jobs", args.jobs)
-    return run if run.threads else dataclasses.replace(run, threads=max(1, torch.get_num_threads() // jobs))
+    return recipe(args.recipe or "digits", args.model).with_settings(given_settings(args))
+
+
+def _threads(args: argparse.Namespace) -> int:
+    return max(1, torch.get_num_threads() // whole_number("--jobs", args.jobs))
 
 
 def _seeds(args: argparse.Namespace, run: Run) -> tuple[int, ...]:
@@ -60,11 +65,16 @@ def _budget(run: Run, metric: str | None, amount: str) -> Budget:
 
 
 def _carry_out(args: argparse.Namespace, study: Study) -> int:
+    if Folder(study.out).description.exists():
+        raise MeristemError(f"{study.out} holds a single run; several need a folder of their own: give another --out")
     for case in study.cases():  # what is wrong is told before hours of training
         study.settled(case)
     waiting = [case for case in study.cases() if study.result(case) is None]
     try:
         study.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MeristemError(f"{study.out} cannot be made ({error.strerror}); give another --out") from None
+    try:
         failed = _in_turn(study, waiting) if int(args.jobs) == 1 else _side_by_side(args, study, waiting)
     except KeyboardInterrupt:
         print("meristem: stopped; every finished epoch is kept. To go on: the same command again", file=sys.stderr)
@@ -76,24 +86,32 @@ def _carry_out(args: argparse.Namespace, study: Study) -> int:
         path = study.write_table()
         print(f"\n{spread_table(rows)}\n\nEverything is in {study.out}; this table, one line a run, in {path}")
     if failed:
-        raise MeristemError(f"{len(failed)} of {len(waiting)} runs failed: {'; '.join(failed)}")
+        missing = sum(study.result(case) is None for case in waiting)
+        raise MeristemError(f"{missing} of {len(waiting)} runs failed: {'; '.join(failed)}")
     return 0
 
 
 def _in_turn(study: Study, cases: list[Case]) -> list[str]:
+    """One that fails does not keep the others from being run; returns why, and which."""
+    failed: dict[str, list[str]] = {}
     for case in cases:
-        if study.result(case) is None:  # a direct design may have become known meanwhile
-            folder = study.folder(case)
-            folder.path.mkdir(parents=True, exist_ok=True)
-            print(f"--- {case.title}  seed {case.seed}", flush=True)
-            with folder.held():
-                progress = Progress(sys.stdout)
-                try:
+        if study.result(case) is not None:  # a direct design may have become known meanwhile
+            continue
+        print(f"--- {case.title}  seed {case.seed}", flush=True)
+        folder, progress, reason = study.folder(case), Progress(sys.stdout), "there is no grown network"
+        try:
+            if _can_start(case, study):
+                folder.path.mkdir(parents=True, exist_ok=True)
+                with folder.held():
                     carry_out(study.settled(case), folder, progress)
-                except KeyboardInterrupt:
-                    progress.end()
-                    raise
-    return []
+                continue
+        except MeristemError as error:
+            reason = str(error)
+        finally:
+            progress.end()
+        print("failed", flush=True)
+        failed.setdefault(reason, []).append(f"{case.title} seed {case.seed}")
+    return [f"{', '.join(which)}: {reason}" for reason, which in failed.items()]
 
 
 def _side_by_side(args: argparse.Namespace, study: Study, cases: list[Case]) -> list[str]:
@@ -142,9 +160,11 @@ def _started(args: argparse.Namespace, study: Study, case: Case) -> subprocess.P
         command += ["--model", args.model]
     if folder.description.exists():
         command += ["--resume", str(folder.path)]
+        names: Collection[str] = MOVABLE
     else:
-        settings = {name: value for name, value in run.settings.items() if value is not None}
-        command += ["--out", str(folder.path), *(f"--set={name}={value}" for name, value in settings.items())]
+        command += ["--out", str(folder.path)]
+        names = run.settings
+    command += [f"--set={name}={run.settings[name]}" for name in names if run.settings[name] is not None]
     with _log(study, case).open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 

@@ -130,7 +130,9 @@ def _held_out(labels: NDArray[np.int64], count: int, folder: Path) -> NDArray[np
     turn = sizes[labels] - 1 - place
     candidates = np.flatnonzero(place > 0)
     if not 0 <= count <= len(candidates):
-        raise ValueError(f"{folder} has {len(labels)} images of {len(sizes)} classes: {count} cannot be held out")
+        raise ValueError(
+            f"{folder} has {len(labels)} images of {len(sizes)} classes: {count} cannot be held out; change held_out"
+        )
     chosen = candidates[np.lexsort((labels[candidates], turn[candidates]))][:count]
     held = np.zeros(len(labels), dtype=np.bool_)
     held[chosen] = True

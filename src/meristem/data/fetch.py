@@ -179,6 +179,8 @@ def fetch(data_set: DataSet, folder: Path, watcher: Watcher) -> bool:
             return False
         if data_set.by_hand:
             raise ValueError(f"{data_set.name} must be fetched by hand into {folder}: {data_set.by_hand}")
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is a file; give a folder to fetch {data_set.name} into")
         if data_set.unpacked and (begun := folder / data_set.unpacked).exists():
             raise ValueError(f"{begun} is there but lacks {', '.join(missing)}; move it away and run this again")
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -107,15 +107,17 @@ class Streamed:
     @contextmanager
     def _workers_of(self, split: str, keys: Iterable[list[_Key]]) -> Iterator[Iterator[Any]]:
         """Starts the workers, and ends them when no more batches are wanted, whatever the reason."""
-        with _quiet_start():
-            batches = iter(self._loader(split, keys))
+        batches: Iterator[Any] | None = None
         try:
+            with _quiet_start():  # an interrupt that has waited is raised at its end, when there are workers to end
+                batches = iter(self._loader(split, keys))
             yield batches
         finally:
             # torch does this when nothing refers to them any more; a traceback that is kept would put that off.
             end = getattr(batches, "_shutdown_workers", None)
             if end is not None:
-                end()
+                with _interrupts_wait():  # a second Ctrl-C must not leave them half-ended
+                    end()
 
     def _loader(self, split: str, keys: Iterable[list[_Key]]) -> DataLoader[Any]:
         batches: Any = keys  # torch asks for indices that are numbers, but hands on whatever there is
@@ -173,19 +175,42 @@ def _quiet_start() -> Iterator[None]:
     torch's handler of dying children is put back: it raises wherever the main thread happens to be, in a training step,
     say. Without it torch looks for dead workers when a batch does not come.
     """
-    main = threading.current_thread() is threading.main_thread() and sys.platform != "win32"
-    handler = signal.getsignal(signal.SIGCHLD) if main else None
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if main else set()
+    handler = signal.getsignal(signal.SIGCHLD) if _may_set_signals() else None
     try:
-        with warnings.catch_warnings():
+        with _interrupts_wait(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)  # workers use one thread only
             warnings.filterwarnings("ignore", ".*suggested max number of worker", UserWarning)  # the user's own choice
             yield
     finally:
-        if main:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if handler is not None:  # it is also None if something else than Python had set it
             signal.signal(signal.SIGCHLD, handler)
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """An interrupt in between is heard at the end.
+
+    The mask is for processes that are started meanwhile, which inherit it. It holds for one thread only, and Python
+    runs the handler whichever thread the system picks: so there is another handler, too.
+    """
+    before = signal.getsignal(signal.SIGINT) if _may_set_signals() else None
+    if before is None:
+        yield
+        return
+    heard: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append((number, frame)))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # what has waited is heard now
+        signal.signal(signal.SIGINT, before)
+        if heard and callable(before):
+            before(*heard[0])
+
+
+def _may_set_signals() -> bool:
+    return threading.current_thread() is threading.main_thread() and sys.platform != "win32"
 
 
 def _deaf_to_interrupts(worker: int) -> None:

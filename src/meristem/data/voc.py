@@ -127,7 +127,7 @@ def _extra_pairs(root: Path, train: set[str], test: set[str]) -> list[_Pair]:
             return _pairs(root, listed, str(where / "cls"), ".mat")
     raise ValueError(
         f"there are no extra annotations: expected {root / _AUGMENTED} with {root / _LISTS / _AUGMENTED_LISTS[0]}, or "
-        f"{root.parent / _BOUNDARIES}"
+        f"{root.parent / _BOUNDARIES}; `meristem data voc2012-extra DIR` puts them there"
     )
 
 
