@@ -37,8 +37,10 @@ def export(live: Live, gates: Gates | None = None) -> nn.Module:
     folded: set[tuple[str, int]] = set()
     with torch.no_grad():
         for slot in gates.slots:
+            if (slot.tensor, slot.dim) in folded or _within(slot.tensor, live.tree.absent):
+                continue
             factor = gates.scale(slot.tensor, slot.dim)
-            if factor is None or (slot.tensor, slot.dim) in folded or _within(slot.tensor, live.tree.absent):
+            if factor is None:
                 continue
             folded.add((slot.tensor, slot.dim))
             weight = plain.get_parameter(slot.tensor)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +138,17 @@ class Grower:
         return record
 
     def export(self) -> nn.Module:
-        """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks."""
-        return export(self.live, self._gates)
+        """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks.
+
+        The gate of a whole block cannot be folded into a plain one: in the copy it is open, as at the end of a run.
+        """
+        with self._unheard():
+            return export(self.live, self._gates)
 
     def save(self, folder: str | Path) -> None:
         """Write the exported network to ``folder``; :func:`meristem.load` reads it into a full-size model."""
-        save(self.live, folder, self._gates)
+        with self._unheard():
+            save(self.live, folder, self._gates)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -237,13 +243,18 @@ class Grower:
             for hook in self._hooks:
                 hook.remove()
             self._hooks = []
-            if self._passing is not None:
-                self._passing.detach()
         elif not self._hooks:
             self._hooks = [
                 self.optimizer.register_step_pre_hook(self._before_optimizer_step),
                 self.optimizer.register_step_post_hook(self._after_optimizer_step),
             ]
+        if self._passing is not None:
+            decides = self.epoch <= self.trajectory.last_decision or self._learner.scales
+            (self._passing.attach if decides and self.epoch < self.epochs else self._passing.detach)()
+
+    def _unheard(self) -> AbstractContextManager[None]:
+        """No hooks on blocks inside it."""
+        return self._passing.paused() if self._passing is not None else nullcontext()
 
     def _before_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not _closure(args, kwargs):
@@ -357,6 +368,8 @@ class Grower:
         self._learner.load(state["learner"])
         self._rng.bit_generator.state = state["rng"]
         self._listen()
+        if self._passing is not None:
+            self._passing.taken()  # what came in before is not of this run
         self.history.restart(json.loads(state["records"]))
         checkpoint.set_random_state(state["random"])
         extra: dict[str, Any] = state["extra"]

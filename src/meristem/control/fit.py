@@ -13,17 +13,22 @@ from meristem.space.space import Space, Stage
 
 
 def even(space: Space) -> dict[str, FloatArray]:
-    """The preference that gives every group the same share of its units, the first ones, and every stage of its blocks."""
+    """The preference that gives every group the same share of its units, the first ones, and stages of their blocks."""
     found = {name: -np.arange(group.units) / group.units for name, group in space.groups.items()}
-    for stage in space.stages:
-        found.update(in_stage(stage, [block.group for block in stage.blocks]))
+    return {**found, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}
+
+
+def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
+    """The preference of blocks that shall come in these orders, each stage growing by the same share.
+
+    Those that always live count too. Stages take turns: blocks are large, and one at a time fits a plan better.
+    """
+    found = {}
+    for turn, (stage, names) in enumerate(ordered.items()):
+        count = stage.fixed + len(stage.blocks)
+        for rank, name in enumerate(names):
+            found[name] = np.array([-(stage.fixed + rank + turn / (2 * len(ordered))) / count])
     return found
-
-
-def in_stage(stage: Stage, ordered: Sequence[str]) -> dict[str, FloatArray]:
-    """The preference of blocks that shall come in this order: a share of the stage, those that always live included."""
-    count = stage.fixed + len(stage.blocks)
-    return {name: np.array([-(stage.fixed + rank) / count]) for rank, name in enumerate(ordered)}
 
 
 def fit(

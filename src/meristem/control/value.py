@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from meristem.control.fit import in_stage
+from meristem.control.fit import in_stages
 from meristem.gate import BoolArray, FloatArray
 from meristem.space.axis import IntArray
 from meristem.space.space import Stage
@@ -66,10 +66,11 @@ class InStep:
         for name, values, live, lived in standing.groups():
             found[name] = np.empty(len(values))
             found[name][_ranked(values, live, lived)] = -np.arange(len(values)) / len(values)
+        ordered = {}
         for stage in standing.stages:
             names, values, live, lived = standing.blocks(stage)
-            found.update(in_stage(stage, [names[index] for index in _ranked(values, live, lived)]))
-        return found
+            ordered[stage] = [names[index] for index in _ranked(values, live, lived)]
+        return {**found, **in_stages(ordered)}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Take a block out of a model and put it back. How: an ``nn.Identity`` in its place, or nothing.
 
-A block that is called with one tensor and returns one is replaced, so that code which counts or indexes blocks goes on
-working. One that is called with more (a mask, say) or returns more is dropped from its list; the others keep their names.
+A block that is called with one tensor and returns one is replaced, so that code which counts or indexes blocks goes
+on working. One that is called with more (a mask, say) or returns more is dropped from its list; the others keep their
+names.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ def leave_out(model: nn.Module, path: str, way: str) -> nn.Module:
 
 
 def put_back(model: nn.Module, path: str, block: nn.Module) -> None:
-    """The block is at its own place again, in the mode of its surroundings."""
+    """The block is at its own place again, in the mode of its surroundings; if it is, what is frozen in it stays."""
     parent, name = _place(model, path)
-    block.train(parent.training)
+    if block.training != parent.training:
+        block.train(parent.training)
     dropped = name not in parent._modules
     parent._modules[name] = block
     if dropped:  # lists are in the order of their numbers

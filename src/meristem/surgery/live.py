@@ -54,7 +54,7 @@ class Live:
         self._channels_last: set[str] = set()
         self._store = Store()
         self._known: dict[str, nn.Parameter] = {}
-        self._check_and_adopt()
+        self._check_and_adopt(self._never_lived(start or {}))
         self._remember()
         if start is not None:
             self.apply(self.plan(start))
@@ -175,7 +175,7 @@ class Live:
                 self._write(name, values)
                 return
             parameter = nn.Parameter(values, requires_grad=current.requires_grad)
-            if current.grad is not None:
+            if current.grad is not None and values.numel():  # without one an absent block takes no part in a step
                 nothing = current.grad.new_zeros(()).expand(self.space.tensors[name].shape)
                 parameter.grad = self._formatted(name, resized(current.grad, nothing, old, new))
         self._write(name, parameter)
@@ -253,8 +253,7 @@ class Live:
     def state(self) -> dict[str, Any]:
         """Everything a live model of the same space needs to become this one; tensors are not copied."""
         tensors = {name: self._tensor(name).detach() for name in self.space.tensors}
-        homes, states = self._store.state()
-        return {"masks": self._masks, "lived": self._lived, "tensors": tensors, "homes": homes, "moments": states}
+        return {"masks": self._masks, "lived": self._lived, "tensors": tensors, "store": self._store.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become the live model that was kept. Everything is checked before anything changes."""
@@ -281,7 +280,7 @@ class Live:
         self._masks = {name: mask.copy() for name, mask in masks.items()}
         self._lived = {name: mask.copy() for name, mask in state["lived"].items()}
         self._move_blocks()
-        self._store.load_state(state["homes"], state["moments"])
+        self._store.load_state(state["store"])
         self._write_sizes(set(masks))
         self._remember()
         self.version += 1
@@ -299,7 +298,24 @@ class Live:
 
     # --- the model's tensors ---
 
-    def _check_and_adopt(self) -> None:
+    def _never_lived(self, start: Mapping[str, Iterable[int]]) -> dict[str, str]:
+        """For what is trained in blocks that are absent from the start: the same in a block that is built alike.
+
+        Buffers, a causal mask say, and frozen parameters mean something as they are: they are kept.
+        """
+        alike: dict[tuple[Any, ...], str] = {}
+        found: dict[str, str] = {}
+        for group, block in self.space.blocks.items():
+            size = len(block.path)
+            mine = [name for name in self._resizable if name.startswith(f"{block.path}.")]
+            built = tuple((name[size:], self.space.tensors[name].shape) for name in mine)
+            first = alike.setdefault((type(self.tree.module(block.path)), built), block.path)
+            if first != block.path and group in start and not list(start[group]):
+                trained = [name for name in mine if self._tensor(name).requires_grad]
+                found.update({name: first + name[size:] for name in trained})
+        return found
+
+    def _check_and_adopt(self, like: Mapping[str, str]) -> None:
         for name, known in self.space.tensors.items():
             try:
                 tensor = self._tensor(name)
@@ -314,13 +330,16 @@ class Live:
                 )
         for name in self._resizable:
             tensor = self._tensor(name)
-            self._store.adopt(name, tensor)
+            if name not in like:
+                self._store.adopt(name, tensor)
             if (
                 tensor.dim() == 4
                 and not tensor.is_contiguous()
                 and tensor.is_contiguous(memory_format=torch.channels_last)
             ):
                 self._channels_last.add(name)
+        for name, other in like.items():
+            self._store.adopt_like(name, other)
 
     def _formatted(self, name: str, values: Tensor) -> Tensor:
         if name in self._channels_last:

@@ -6,7 +6,8 @@ The input and the output it needs are kept by torch for the backward pass anyway
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,6 +40,17 @@ class Passing:
             handle.remove()
         self._handles = []
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No hooks inside the block."""
+        attached = bool(self._handles)
+        self.detach()
+        try:
+            yield
+        finally:
+            if attached:
+                self.attach()
+
     def gate(self, group: str) -> Tensor | None:
         return self._values(group)
 
@@ -57,6 +69,10 @@ class _Mix:
 
     def __init__(self, passing: Passing, group: str) -> None:
         self._passing, self._group = passing, group
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        """In a copy of the model, or a pickle of it, nobody listens."""
+        return _deaf, ()
 
     def __call__(self, module: Any, args: Any, output: Any) -> Any:
         x, y = args[0], output[0] if isinstance(output, tuple) else output
@@ -79,5 +95,14 @@ class _Read:
     def __call__(self, gradient: Tensor) -> None:
         if (self._x._version, self._y._version) != self._versions:
             return  # overwritten by what came next: nothing can be said about this step
-        pull = (gradient * (self._y - self._x)).sum().float()
+        # In single precision: with half and a scaled loss the sum would overflow.
+        pull = (gradient.float() * (self._y - self._x)).sum(dtype=torch.float32)
         self._passing.add(self._group, pull if self._gate is None else pull * self._gate.detach().reshape(()))
+
+
+def _deaf() -> Callable[..., None]:
+    return _nothing
+
+
+def _nothing(module: Any, args: Any, output: Any) -> None:
+    """What is left of a hook in a copy."""

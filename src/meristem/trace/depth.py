@@ -8,7 +8,7 @@ are, in a plain one this makes it possible to leave the block out at any width.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -47,21 +47,46 @@ def candidates(model: nn.Module, record: Record, depth: Depth) -> tuple[list[Can
     """The blocks that keep their shape, in order, and a note for each stage of what may never be absent and why."""
     found, notes = list[Candidate](), list[str]()
     kept = {path: reason(model, path, record) for path in record.passages}
+    reasons = {path: why for path, why in kept.items() if why is not None}
     for stage, children in _stages(model, kept, depth).items():
         fixed: dict[str, list[str]] = {}
         free: list[str] = []
         for path in children:
             why = kept.get(path, "it is never called") if _wanted(path, depth) is not False else "you excluded it"
-            if why is None and not free and not fixed:
+            if why is None and not free and not fixed and not _has_company(model, stage, path, children):
                 why = "it is the first of its stage, and a stage is never empty"
             if why is None:
                 free.append(path)
             else:
                 fixed.setdefault(why, []).append(path)
+                reasons[path] = why
         if free:
             found += [Candidate(path, stage, _way(record, path)) for path in free]
-            notes += [f"{', '.join(paths)} can never be absent: {why}" for why, paths in fixed.items()]
-    return found, notes
+            notes += [_note(paths, why) for why, paths in fixed.items()]
+    return found, notes + _unfulfilled(model, depth, found, reasons)
+
+
+def _has_company(model: nn.Module, stage: str, path: str, blocks: Sequence[str]) -> bool:
+    """Whether a single layer, which was named, has other layers beside it that stay."""
+    layer = next(model.get_submodule(path).children(), None) is None
+    others = [child for name, child in _children(model, stage) if name not in blocks]
+    return layer and any(next(other.parameters(), None) is not None for other in others)
+
+
+def _unfulfilled(model: nn.Module, depth: Depth, found: Sequence[Candidate], reasons: Mapping[str, str]) -> list[str]:
+    """Notes on patterns that name blocks, none of which may be absent."""
+    notes = []
+    for pattern in _patterns(depth):
+        if pattern.startswith("!") or any(fnmatch.fnmatchcase(each.path, pattern) for each in found):
+            continue
+        named = [path for path, _ in model.named_modules() if path and fnmatch.fnmatchcase(path, pattern)]
+        for path in [path for path in named if _block_of(path, dict.fromkeys(named, "")) is None]:
+            notes.append(_note([path], reasons.get(path, "it is not one of the blocks of a stage")))
+    return notes
+
+
+def _note(paths: Sequence[str], why: str) -> str:
+    return f"{', '.join(paths)} can never be absent: {why}"
 
 
 def _way(record: Record, path: str) -> str:
@@ -78,6 +103,8 @@ def reason(model: nn.Module, path: str, record: Record) -> str | None:
         return "it is called more than once"
     if _way(record, path) == DROPPED and not can_drop(model, path):
         return "it is called with more than one tensor, or returns more"
+    if path in record.added:
+        return "what comes out is added to what goes in, outside of it, which would be doubled; put the sum inside"
     if any(not parameter.dim() for parameter in module.parameters()):
         return "it holds a parameter without dimensions"
     inside = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}

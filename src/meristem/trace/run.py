@@ -67,6 +67,7 @@ class Record:
     cuts: dict[str, list[IntArray]] = field(default_factory=dict)
     watched: set[str] = field(default_factory=set)  # modules whose passages are of interest
     passages: dict[str, list[Passage | None]] = field(default_factory=dict)  # None: a call that is none
+    added: set[str] = field(default_factory=set)  # those of them whose result is added to their input afterwards
 
 
 class OpError(Exception):
@@ -126,6 +127,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: dict[int, str] = {}
         self._known: dict[int, tuple[Tensor, Dims]] = {}
         self._foreign: dict[int, tuple[Tensor, Tensor]] = {}
+        self._passed: dict[int, list[tuple[str, Tensor]]] = {}  # results of watched modules, and what went in
         for name, tensor in named_tensors(model):
             self._names.setdefault(id(tensor), name)
             self._storages.setdefault(tensor.untyped_storage()._cdata, name)
@@ -181,6 +183,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 alone = len(args) == 1 and not kwargs and made is output
                 same = given.shape == made.shape
                 found = Passage(self.dims(given), self.dims(made), alone, id(self)) if same else None
+                self._passed.setdefault(id(made), []).append((path, given))
             self.record.passages.setdefault(path, []).append(found)
 
         return passed
@@ -201,10 +204,22 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self._failed(str(error), arguments) from error
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in _flat(outs) if isinstance(out, Tensor)]
         self._apply(func, name, arguments, tensors)
+        if self._passed and tensors:
+            self._note_sums(name.rstrip("_"), arguments, tensors[0])
         self._last = [*_flat(list(arguments.values())), *tensors]
         if self.listener is not None:
             self.listener(Step(func, args, kwargs, outs, self.where))
         return outs
+
+    def _note_sums(self, name: str, arguments: dict[str, Any], out: Tensor) -> None:
+        """Notice the result of a watched module, scaled perhaps, that is added to what went into it."""
+        one, two = arguments.get("self"), arguments.get("other")
+        for made, other in ((one, two), (two, one)):
+            for path, given in self._passed.get(id(made), []) if name in ("add", "mul") else []:
+                if name == "mul":
+                    self._passed.setdefault(id(out), []).append((path, given))
+                elif given is other:
+                    self.record.added.add(path)
 
     def _apply(self, func: Any, name: str, arguments: dict[str, Any], outs: list[Tensor]) -> None:
         rule = self._rule(func, name, arguments)
