@@ -20,6 +20,7 @@ from meristem.control.arguments import (
     check_numbers,
     check_training,
     difference,
+    has_closure,
     numbers,
     plain,
     samples_of_a_step,
@@ -35,11 +36,11 @@ from meristem.cost.ledger import Ledger
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError, SurgeryError
 from meristem.export import export, save
-from meristem.gate import BoolArray, FloatArray, logit
-from meristem.history import History, Record
+from meristem.gate import FloatArray, logit
+from meristem.history import History, Record, counts, live_blocks, statistics
 from meristem.process import agreed, peak_bytes
 from meristem.space.plan import Plan
-from meristem.space.space import Space, Stage
+from meristem.space.space import Space
 from meristem.surgery.attach import Gates
 from meristem.surgery.live import Live, scale_reads
 from meristem.surgery.passing import Passing
@@ -130,7 +131,7 @@ class Grower:
         plan = None if decision is None else self._plan(decision)
         if plan is not None:
             self.live.apply(plan)
-        record.update(_counts(plan), frozen=plan is None)
+        record.update(counts(plan), frozen=plan is None)
         if self.epoch < self.epochs:  # after the last epoch nothing changes any more, the gates' values neither
             self._begin(decision.strength if decision is not None else 0.0)
         self.history.append(record)
@@ -240,9 +241,8 @@ class Grower:
     def _listen(self) -> None:
         """Hooks on the optimizer as long as there are epochs to come."""
         if self.epoch >= self.epochs:
-            for hook in self._hooks:
-                hook.remove()
-            self._hooks = []
+            while self._hooks:
+                self._hooks.pop().remove()
         elif not self._hooks:
             self._hooks = [
                 self.optimizer.register_step_pre_hook(self._before_optimizer_step),
@@ -257,11 +257,11 @@ class Grower:
         return self._passing.paused() if self._passing is not None else nullcontext()
 
     def _before_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not _closure(args, kwargs):
+        if not has_closure(args, kwargs):
             self._learn()
 
     def _after_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if _closure(args, kwargs):  # gradients were made inside the step
+        if has_closure(args, kwargs):  # gradients were made inside the step
             self._learn()
 
     @torch.no_grad()
@@ -291,7 +291,7 @@ class Grower:
         shares = self._prices.shares(widths)
         self.ledger.train(self._steps, shares["macs"])
         cost = cost_at(self.space, widths)
-        beta, scores, masks = self._beta(), self._learner.scores, self.live.active
+        masks = self.live.active
         return {
             "epoch": self.epoch + 1,
             "progress": (self.epoch + 1) / self.epochs,
@@ -310,11 +310,9 @@ class Grower:
             "peak_bytes": peak_bytes(self._device),
             "metrics": dict(metrics),
             "strength": self._strength,
-            "blocks": {stage.name: stage.fixed + _live_blocks(stage, masks) for stage in self.space.stages},
-            "temperature": {
-                name: float(values[masks[name]].mean()) for name, values in beta.items() if masks[name].any()
-            },
-            "gates": {name: _statistics(values, masks[name]) for name, values in scores.items() if masks[name].any()},
+            "blocks": live_blocks(self.space, masks),
+            "temperature": {name: found["mean"] for name, found in statistics(self._beta(), masks).items()},
+            "gates": statistics(self._learner.scores, masks),
         }
 
     # --- checkpoints ---
@@ -400,25 +398,3 @@ def _check_free(optimizer: optim.Optimizer) -> None:
     hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
     if any(isinstance(getattr(hook, "__self__", None), Grower) for hook in hooks.values()):
         raise MeristemError("this optimizer already belongs to a grower that is not finished; make one grower a model")
-
-
-def _closure(args: Any, kwargs: Any) -> bool:
-    return any(callable(value) for value in (*args[1:], *kwargs.values()))
-
-
-def _counts(plan: Plan | None) -> dict[str, int]:
-    changes = plan.changes.values() if plan is not None else ()
-    return {
-        "grown": sum(len(change.grow) for change in changes),
-        "recalled": sum(len(change.recall) for change in changes),
-        "detached": sum(len(change.detach) for change in changes),
-    }
-
-
-def _live_blocks(stage: Stage, masks: Mapping[str, BoolArray]) -> int:
-    return sum(bool(masks[block.group][0]) for block in stage.blocks)
-
-
-def _statistics(scores: FloatArray, live: BoolArray) -> dict[str, float]:
-    values = scores[live]
-    return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}

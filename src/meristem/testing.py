@@ -21,7 +21,8 @@ from meristem.space.space import Space
 from meristem.trace.copying import copy_with, named_tensors, tensors_in
 from meristem.trace.labels import Dim
 from meristem.trace.prove import Checker
-from meristem.trace.run import Record, Run, Step
+from meristem.trace.record import Record, Step
+from meristem.trace.run import Run
 
 # Operations in which live units see each other; everything else treats a zero as an absent unit.
 _ACROSS = {

@@ -90,23 +90,37 @@ class Worth:
     def preference(self, standing: Standing) -> dict[str, FloatArray]:
         found = {}
         for name, values, live, lived in standing.groups():
-            found[name] = self._worth(values, live, lived, 0) - np.log(standing.prices[name])
+            found[name] = self._worth(values, live, lived) - np.log(standing.prices[name])
+        usual = _usual_block(standing)
         for stage in standing.stages:
             names, values, live, lived = standing.blocks(stage)
-            for name, worth in zip(names, self._worth(values, live, lived, stage.fixed), strict=True):
+            for name, worth in zip(names, self._worth(values, live, lived, stage.fixed, usual), strict=True):
                 found[name] = np.array([worth - np.log(standing.prices[name])])
         return found
 
-    def _worth(self, values: FloatArray, live: BoolArray, lived: BoolArray, fixed: int) -> FloatArray:
-        """The logarithm, before the price; ``fixed`` others of the same kind are always live."""
+    def _worth(
+        self, values: FloatArray, live: BoolArray, lived: BoolArray, fixed: int = 0, unknown: float = 0.0
+    ) -> FloatArray:
+        """The logarithm, before the price; ``fixed`` others of the same kind are always live.
+
+        ``unknown`` is the evidence that all of them together are taken to have when none is live.
+        """
         width = int(live.sum())
         worth: FloatArray = np.log(np.maximum(values, _FLOOR)) + np.log(self.loyalty)
         absent = _absent_order(values, live, lived)
         count = np.arange(1, len(absent) + 1)
-        total = max(float(values[live].sum()), _FLOOR)
+        total = max(float(values[live].sum()) if width else unknown, _FLOOR)
         size = fixed + width
         worth[absent] = np.log(total / (width + count)) - _LAST * (size + count > max(2.0, self.pace * size))
         return worth
+
+
+def _usual_block(standing: Standing) -> float:
+    """The evidence of a live block, or, while there is none, of a live group as a whole."""
+    blocks = [values[live] for _, values, live, _ in map(standing.blocks, standing.stages)]
+    groups = [float(values[live].sum()) for _, values, live, _ in standing.groups()]
+    known = np.concatenate(blocks) if blocks else np.zeros(0)
+    return float(known.mean()) if len(known) else float(np.mean(groups)) if groups else 0.0
 
 
 def _ranked(values: FloatArray, live: BoolArray, lived: BoolArray) -> IntArray:

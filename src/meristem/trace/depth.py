@@ -19,7 +19,7 @@ from meristem.errors import TraceError
 from meristem.space.axis import Axis, Part
 from meristem.space.blocks import DROPPED, REPLACED, can_drop
 from meristem.space.space import DEPTH, Block, Group, Role, Site, Space, Stage, Term
-from meristem.trace.run import Record
+from meristem.trace.record import Record
 
 Depth = bool | str | Sequence[str]  # all blocks that are found, or patterns of those that may be absent; !x: none of x
 

@@ -17,7 +17,8 @@ from meristem.space.rules import write_size
 from meristem.trace.build import Draft
 from meristem.trace.copying import copy_with
 from meristem.trace.labels import ANY, Dim, Labels
-from meristem.trace.run import OpError, Record, Run
+from meristem.trace.record import OpError, Record
+from meristem.trace.run import Run
 
 Sizes = Mapping[tuple[str, str, int | None], Axis]
 Scalars = Mapping[str, set[tuple[Any, ...]]]  # the plain numbers that each kind of operation was given, by place

@@ -24,8 +24,9 @@ from meristem.trace.copying import copy_with, named_tensors, tensors_in
 from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_depth
 from meristem.trace.labels import Labels, dim_of
 from meristem.trace.prove import Prover, Scalars, Sizes
+from meristem.trace.record import Grid, OpError, Record
 from meristem.trace.resolve import resolve
-from meristem.trace.run import Grid, OpError, Record, Run
+from meristem.trace.run import Run
 
 _ROUNDS = 400  # a proof that needs more corrections than this is given up: everything is pinned
 
