@@ -77,8 +77,8 @@ def main() -> None:
         rows.append([float(value) for value in told.stdout.split()])
         _, params, traced, made, building, training = rows[-1]
         print(
-            f"room for {room} blocks a stage, {LIVE} live ({params:,.0f} parameters): traced in {traced:.0f} s, made live "
-            f"in {made:.1f} s; largest memory {building:.0f} MiB before and {training:.0f} MiB while training"
+            f"room for {room} blocks a stage, {LIVE} live ({params:,.0f} parameters): traced in {traced:.0f} s, made "
+            f"live in {made:.1f} s; largest memory {building:.0f} MiB before and {training:.0f} MiB while training"
         )
     print(f"memory while training: {rows[1][5] / rows[0][5] - 1:+.1%} (bar: 10 %)")
 
