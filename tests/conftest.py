@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import meristem
+from deep import DEEP
 from zoo import ZOO
 
 torch.set_num_threads(1)
@@ -26,10 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def space_of() -> Callable[[str], meristem.Space]:
-    """Zoo name -> its space, traced once. A space does not know the model's dtype or weights, so it can be shared."""
+    """Zoo name -> its space, traced once. A space does not know the model's dtype or weights, so it can be shared.
+
+    Deep nets are traced with the blocks that may be absent.
+    """
 
     @cache
     def traced(name: str) -> meristem.Space:
-        return meristem.trace(*ZOO[name].build())
+        return meristem.trace(*(ZOO | DEEP)[name].build(), depth=name in DEEP)
 
     return traced

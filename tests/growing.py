@@ -106,13 +106,16 @@ def timeless(records: list[Record]) -> list[Record]:
 def everything(growth: Growth) -> dict[str, Any]:
     """All that the rest of a run depends on, by name: tensors, arrays and plain values."""
     grower, live = growth.grower, growth.grower.live
-    homes, moments = live._store.state()
+    store = live._store.state()
     found: dict[str, Any] = {
         **snapshot(growth.model, growth.optimizer),
         **{f"mask {name}": mask for name, mask in live.masks.items()},
         **{f"lived {name}": mask for name, mask in live.lived.items()},
-        **{f"home {name}": home.clone() for name, home in homes.items()},
-        **{f"home of {key} of {name}": home.clone() for name, key, home in moments},
+        **{f"home {name}": home.clone() for name, home in store["homes"].items()},
+        **{f"home of {key} of {name}": home.clone() for name, key, home in store["moments"]},
+        **{f"first {name}": values.clone() for name, values in store["initial"].items()},
+        "never lived": dict(store["like"]),
+        "absent": sorted(live.tree.absent),
         **{f"score {name}": values for name, values in grower._learner.scores.items()},
         **{f"drawn {name}": values.copy() for name, values in grower._drawn.items()},
         "settings": [{k: v for k, v in group.items() if k != "params"} for group in growth.optimizer.param_groups],

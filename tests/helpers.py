@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
+from deep import DEEP
 from meristem import Gates, Live, Space
 from meristem.space.axis import Axis, BoolArray
 from meristem.testing import masked_reference
@@ -31,7 +32,7 @@ OPTIMIZERS: dict[str, Optimizers] = {
 
 
 def build(name: str, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    model, inputs = ZOO[name].build()
+    model, inputs = (ZOO | DEEP)[name].build()
     return model.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
 
 
@@ -55,9 +56,9 @@ def train(model: nn.Module, optimizer: optim.Optimizer, inputs: Sequence[Any], s
 
 
 def random_target(space: Space, rng: np.random.Generator) -> Target:
-    """Some units of every group, at least one."""
+    """Some units of every group, at least one; of the blocks that may be absent, some are."""
     return {
-        name: sorted(rng.permutation(group.units)[: rng.integers(1, group.units + 1)].tolist())
+        name: sorted(rng.permutation(group.units)[: rng.integers(group.least, group.units + 1)].tolist())
         for name, group in space.groups.items()
     }
 
@@ -107,6 +108,8 @@ class RandomGates:
     def _positions(self, axis: Axis) -> Tensor:
         factor = torch.ones(axis.size, dtype=next(iter(self.full.values())).dtype)
         for part in axis.parts:
+            if part.group in self.space.blocks:  # a block is not read by a weight
+                continue
             gate = self.full[part.group][torch.from_numpy(np.maximum(part.units, 0))]
             factor = factor * torch.where(torch.from_numpy(part.units >= 0), gate, torch.ones_like(gate))
         return factor

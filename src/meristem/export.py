@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from meristem.errors import FileError, SurgeryError
 from meristem.files import replace_file
+from meristem.space.blocks import DROPPED, REPLACED, leave_out
 from meristem.space.rules import write_size
 from meristem.surgery.attach import Gates
 from meristem.surgery.live import Live
@@ -36,8 +37,10 @@ def export(live: Live, gates: Gates | None = None) -> nn.Module:
     folded: set[tuple[str, int]] = set()
     with torch.no_grad():
         for slot in gates.slots:
+            if (slot.tensor, slot.dim) in folded or _within(slot.tensor, live.tree.absent):
+                continue
             factor = gates.scale(slot.tensor, slot.dim)
-            if factor is None or (slot.tensor, slot.dim) in folded:
+            if factor is None:
                 continue
             folded.add((slot.tensor, slot.dim))
             weight = plain.get_parameter(slot.tensor)
@@ -63,6 +66,8 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None) -> None:
     plain = export(live, gates)
     tensors = {}
     for name in live.space.tensors:
+        if _within(name, live.tree.absent):
+            continue
         path, _, leaf = name.rpartition(".")
         tensor = getattr(plain.get_submodule(path), leaf)
         tensors[name] = tensor.detach().to("cpu").contiguous().clone()
@@ -102,7 +107,9 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
                 "value": len(live.positions(size.axis)),
             }
             for size in space.attributes
+            if not _within(f"{size.module}.", live.tree.absent)
         ],
+        "absent": {block.path: block.way for block in space.blocks.values() if block.path in live.tree.absent},
         "tensors": {
             name: {
                 "full": list(known.shape),
@@ -111,8 +118,14 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
                 "names": list(known.names),
             }
             for name, known in space.tensors.items()
+            if name in tensors
         },
     }
+
+
+def _within(name: str, blocks: Collection[str]) -> bool:
+    """Whether a tensor lies in one of the blocks."""
+    return any(name.startswith(f"{block}.") for block in blocks)
 
 
 def load(folder: str | Path, model: nn.Module) -> nn.Module:
@@ -126,6 +139,10 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
+    absent = architecture.get("absent", {})
+    if unknown := [path for path in absent if not any(_within(name, [path]) for name in names)]:
+        raise FileError(f"{folder} does not fit this {type(model).__name__}: it has no block {unknown[0]}")
+    names = {name: tensor for name, tensor in names.items() if not _within(name, absent)}
     saved = architecture["tensors"]
     held = {alias for entry in saved.values() for alias in entry["names"]}
     missing, extra = sorted(held - set(names)), sorted(set(names) - held)
@@ -180,6 +197,8 @@ def _entries(value: Any) -> Any:
 
 
 def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], names: Mapping[str, Tensor]) -> None:
+    for path, way in architecture.get("absent", {}).items():
+        leave_out(model, path, way)
     for name, entry in architecture["tensors"].items():
         old = names[name]
         value: Tensor = weights[name].to(old.device)
@@ -220,6 +239,8 @@ def _check(architecture: Any) -> None:
     """Every field that load will use, with the type it must have."""
     if not isinstance(architecture["tensors"], dict) or not isinstance(architecture["sizes"], list):
         raise TypeError("tensors must be an object and sizes a list")
+    if not set(architecture.get("absent", {}).values()) <= {REPLACED, DROPPED}:
+        raise TypeError("how an absent block is left out is not understood")
     for name, entry in architecture["tensors"].items():
         if name not in entry["names"]:
             raise TypeError(f"the tensor {name} is not among its own names")

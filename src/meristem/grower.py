@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from meristem.control.arguments import (
     check_numbers,
     check_training,
     difference,
+    has_closure,
     numbers,
     plain,
     samples_of_a_step,
@@ -34,13 +36,14 @@ from meristem.cost.ledger import Ledger
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError, SurgeryError
 from meristem.export import export, save
-from meristem.gate import BoolArray, FloatArray, logit
-from meristem.history import History, Record
+from meristem.gate import FloatArray, logit
+from meristem.history import History, Record, counts, live_blocks, statistics
 from meristem.process import agreed, peak_bytes
 from meristem.space.plan import Plan
 from meristem.space.space import Space
 from meristem.surgery.attach import Gates
 from meristem.surgery.live import Live, scale_reads
+from meristem.surgery.passing import Passing
 from meristem.surgery.pull import Pulls
 from meristem.surgery.sides import making, reading
 from meristem.trace.trace import trace
@@ -98,8 +101,9 @@ class Grower:
         self._steps, self._steps_planned = 0, PAPER_STEPS
         self.ledger = Ledger(self._prices.dense["macs"] * step_samples)
         slots = _SIDES[self.method.side](self.space)
-        self._pulls = Pulls(self.live, slots)
-        self._learner = self.method.learning.learner(self._first_scores(), self._rng)
+        self._learner = self.method.learning.learner(self._first_scores(), self._rng, tuple(self.space.blocks))
+        self._passing = Passing(self.live, self._learner.values) if self._learner.listens else None
+        self._pulls = Pulls(self.live, slots, self._passing)
         self._begin(strength=0.0)
         self._gates = Gates(self.live, self._learner.values, slots) if self._learner.scales else None
         self._hooks: list[Any] = []
@@ -118,7 +122,7 @@ class Grower:
         metrics = numbers(metrics)
         self._learner.finish()
         record = self._record(metrics)
-        for name, mask in self.live.masks.items():
+        for name, mask in self.live.active.items():
             self._drawn[name] += mask
         self._lr_fracs += self._lr_frac()
         self._steps_planned = self._steps * self.epochs
@@ -127,7 +131,7 @@ class Grower:
         plan = None if decision is None else self._plan(decision)
         if plan is not None:
             self.live.apply(plan)
-        record.update(_counts(plan), frozen=plan is None)
+        record.update(counts(plan), frozen=plan is None)
         if self.epoch < self.epochs:  # after the last epoch nothing changes any more, the gates' values neither
             self._begin(decision.strength if decision is not None else 0.0)
         self.history.append(record)
@@ -135,12 +139,17 @@ class Grower:
         return record
 
     def export(self) -> nn.Module:
-        """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks."""
-        return export(self.live, self._gates)
+        """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks.
+
+        The gate of a whole block cannot be folded into a plain one: in the copy it is open, as at the end of a run.
+        """
+        with self._unheard():
+            return export(self.live, self._gates)
 
     def save(self, folder: str | Path) -> None:
         """Write the exported network to ``folder``; :func:`meristem.load` reads it into a full-size model."""
-        save(self.live, folder, self._gates)
+        with self._unheard():
+            save(self.live, folder, self._gates)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -158,7 +167,7 @@ class Grower:
         """
         if "macs" in self.trajectory.caps:
             return self.trajectory.spend_frac()
-        alike = even(self.space.full)
+        alike = even(self.space)
         epochs = range(0, self.epochs, max(1, self.epochs // _SPEND_SAMPLES))
         networks = [fit(self._prices, alike, self.trajectory.at(epoch)) for epoch in epochs]
         widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
@@ -170,7 +179,7 @@ class Grower:
         """The units of the first epoch: the same share of every group, or the widths the method asks for."""
         if self.method.widths is not None:
             return self._given_widths(dict(self.method.widths))
-        masks = fit(self._prices, even(self.space.full), self.trajectory.at(0))
+        masks = fit(self._prices, even(self.space), self.trajectory.at(0))
         return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 
     def _given_widths(self, widths: Mapping[str, int]) -> dict[str, range]:
@@ -223,7 +232,8 @@ class Grower:
             min(1.0, max(0, self.epoch - self.trajectory.last_decision) / ramp) if self.method.freeze < 1.0 else 0.0
         )
         pace = PAPER_STEPS / max(1, self._steps_planned)
-        self._learner.begin(Epoch(self.live.masks, self._beta(), self._device, strength, hardness, pace))
+        live, overruled = self.live.active, self.live.overruled
+        self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, overruled))
         self._clock = time.perf_counter()
 
     # --- the steps of the user's optimizer ---
@@ -231,21 +241,27 @@ class Grower:
     def _listen(self) -> None:
         """Hooks on the optimizer as long as there are epochs to come."""
         if self.epoch >= self.epochs:
-            for hook in self._hooks:
-                hook.remove()
-            self._hooks = []
+            while self._hooks:
+                self._hooks.pop().remove()
         elif not self._hooks:
             self._hooks = [
                 self.optimizer.register_step_pre_hook(self._before_optimizer_step),
                 self.optimizer.register_step_post_hook(self._after_optimizer_step),
             ]
+        if self._passing is not None:
+            decides = self.epoch <= self.trajectory.last_decision or self._learner.scales
+            (self._passing.attach if decides and self.epoch < self.epochs else self._passing.detach)()
+
+    def _unheard(self) -> AbstractContextManager[None]:
+        """No hooks on blocks inside it."""
+        return self._passing.paused() if self._passing is not None else nullcontext()
 
     def _before_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not _closure(args, kwargs):
+        if not has_closure(args, kwargs):
             self._learn()
 
     def _after_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if _closure(args, kwargs):  # gradients were made inside the step
+        if has_closure(args, kwargs):  # gradients were made inside the step
             self._learn()
 
     @torch.no_grad()
@@ -275,7 +291,7 @@ class Grower:
         shares = self._prices.shares(widths)
         self.ledger.train(self._steps, shares["macs"])
         cost = cost_at(self.space, widths)
-        beta, scores, masks = self._beta(), self._learner.scores, self.live.masks
+        masks = self.live.active
         return {
             "epoch": self.epoch + 1,
             "progress": (self.epoch + 1) / self.epochs,
@@ -294,8 +310,9 @@ class Grower:
             "peak_bytes": peak_bytes(self._device),
             "metrics": dict(metrics),
             "strength": self._strength,
-            "temperature": {name: float(values[masks[name]].mean()) for name, values in beta.items()},
-            "gates": {name: _statistics(values, masks[name]) for name, values in scores.items()},
+            "blocks": live_blocks(self.space, masks),
+            "temperature": {name: found["mean"] for name, found in statistics(self._beta(), masks).items()},
+            "gates": statistics(self._learner.scores, masks),
         }
 
     # --- checkpoints ---
@@ -349,6 +366,8 @@ class Grower:
         self._learner.load(state["learner"])
         self._rng.bit_generator.state = state["rng"]
         self._listen()
+        if self._passing is not None:
+            self._passing.taken()  # what came in before is not of this run
         self.history.restart(json.loads(state["records"]))
         checkpoint.set_random_state(state["random"])
         extra: dict[str, Any] = state["extra"]
@@ -379,21 +398,3 @@ def _check_free(optimizer: optim.Optimizer) -> None:
     hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
     if any(isinstance(getattr(hook, "__self__", None), Grower) for hook in hooks.values()):
         raise MeristemError("this optimizer already belongs to a grower that is not finished; make one grower a model")
-
-
-def _closure(args: Any, kwargs: Any) -> bool:
-    return any(callable(value) for value in (*args[1:], *kwargs.values()))
-
-
-def _counts(plan: Plan | None) -> dict[str, int]:
-    changes = plan.changes.values() if plan is not None else ()
-    return {
-        "grown": sum(len(change.grow) for change in changes),
-        "recalled": sum(len(change.recall) for change in changes),
-        "detached": sum(len(change.detach) for change in changes),
-    }
-
-
-def _statistics(scores: FloatArray, live: BoolArray) -> dict[str, float]:
-    values = scores[live]
-    return {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from meristem.errors import FileError
 from meristem.files import replace_file
+from meristem.gate import BoolArray, FloatArray
+from meristem.space.plan import Plan
+from meristem.space.space import Space
 
 Record = dict[str, Any]
 
@@ -85,3 +89,33 @@ def read_history(path: str | Path) -> list[Record]:
             raise FileError(f"line {number} of {path} is damaged; the lines before it are good") from None
         records.append(record)
     return records
+
+
+# --- what a record holds about structure ---
+
+
+def counts(plan: Plan | None) -> dict[str, int]:
+    """How many units come and go."""
+    changes = plan.changes.values() if plan is not None else ()
+    return {
+        "grown": sum(len(change.grow) for change in changes),
+        "recalled": sum(len(change.recall) for change in changes),
+        "detached": sum(len(change.detach) for change in changes),
+    }
+
+
+def live_blocks(space: Space, masks: Mapping[str, BoolArray]) -> dict[str, int]:
+    """How many blocks each stage has, those included that can never be absent."""
+    return {
+        stage.name: stage.fixed + sum(bool(masks[block.group][0]) for block in stage.blocks) for stage in space.stages
+    }
+
+
+def statistics(values: Mapping[str, FloatArray], masks: Mapping[str, BoolArray]) -> dict[str, dict[str, float]]:
+    """Mean, least and most over the live units of every group that has some."""
+    found = {}
+    for name, mask in masks.items():
+        if mask.any():
+            live = values[name][mask]
+            found[name] = {"mean": float(live.mean()), "min": float(live.min()), "max": float(live.max())}
+    return found

@@ -27,6 +27,7 @@ from meristem.folder import Folder, write_json
 from meristem.grower import Grower
 from meristem.rates import warmed
 from meristem.run import DENSE, DIRECT, MOVABLE, RESULT_FORMAT, Data, Record, Run, description, finished_result
+from meristem.trace.trace import trace
 
 Item = TypeVar("Item")
 
@@ -206,7 +207,7 @@ def trained_forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) ->
 def outcome(training: Training, metrics: dict[str, float]) -> Record:
     """What the run gave, beside what is known of the full model without training it."""
     run, last = training.run, training.grower.records[-1]
-    keys = ("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "peak_bytes", "widths")
+    keys = ("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "peak_bytes", "widths", "blocks")
     space = training.grower.space
     return {
         "format": RESULT_FORMAT,
@@ -221,6 +222,7 @@ def outcome(training: Training, metrics: dict[str, float]) -> Record:
         **{key: last[key] for key in keys},
         "seconds": training.seconds,
         "full": {
+            "blocks": {stage.name: stage.fixed + len(stage.blocks) for stage in space.stages},
             "params": round(count_params(space)),
             "macs": round(count_macs(space)),
             "spend_macs": last["dense_spend_macs"],
@@ -244,10 +246,12 @@ def build(run: Run, history: Path | None) -> Training:
     optimizer = optim.SGD(parameter_groups(run, model), run.lr, run.momentum, nesterov=run.nesterov)
     warmup_steps = round(run.warmup * steps / run.epochs)
     scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmed(run.rate, step, steps, warmup_steps))
+    given = tuple(value.to(device) for value in example)
     grower = Grower(
         model,
         optimizer,
-        tuple(value.to(device) for value in example),
+        given,
+        space=trace(model, given, depth=True) if run.depth else None,
         budget=Budget(params="100%") if run.method == DENSE else run.budget,
         epochs=run.epochs,
         method=chosen_method(run),

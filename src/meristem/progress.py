@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from meristem.tables import clock, percent
+from meristem.tables import blocks_text, clock, percent
 
 if TYPE_CHECKING:
     from meristem.grower import Grower
@@ -72,6 +72,8 @@ class Progress:
         parts += [
             f"{name} {percent(record[f'{name}_frac'])} (plan {percent(x)})" for name, x in record["planned"].items()
         ]
+        if record.get("blocks"):
+            parts.append(f"blocks {blocks_text(record['blocks'])}")
         parts.append(f"spend {percent(record['spend_frac'])}")
         parts.append(f"loss {metrics['train_loss']:.3f}")
         return "  ".join([*parts, f"width {percent(sum(record['widths'].values()) / self._units)}"])

@@ -78,6 +78,7 @@ class Run:
     nesterov: bool = False
     weight_decay: float = 0.0
     decays: Callable[[str, Tensor], bool] = lambda name, parameter: True  # which parameters weight_decay applies to
+    depth: bool = False  # whether blocks that keep their shape may come and go, too
     budget: Budget = Budget(params="36%")
     method: str = "default"  # a name of meristem.methods(), "dense" or "direct"
     widths: str | None = None  # for "direct": the folder of the run whose final widths are trained from scratch

@@ -30,7 +30,7 @@ def _yes_or_no(text: str) -> bool:
 _KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
     _whole: ("epochs", "batch", "seed", "threads", "classes", "held_out", "samples", "size", "workers"),
     _number: ("lr", "momentum", "weight_decay", "warmup"),
-    _yes_or_no: ("nesterov", "bf16", "channels_last", "compile"),
+    _yes_or_no: ("nesterov", "depth", "bf16", "channels_last", "compile"),
     Budget.parse: ("budget",),
     parse_rate: ("rate",),
     str: ("method", "device", "data_dir", "widths"),

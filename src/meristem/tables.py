@@ -19,6 +19,7 @@ def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
             f"{100 * (result['test'][headline] - dense['test'][headline]):+.2f} points" if dense else "",
         ),
         ("parameters", f"{result['params']:,}", f"{full['params']:,}", percent(result["params_frac"])),
+        *([("blocks", blocks_text(result["blocks"]), blocks_text(full["blocks"]), "")] if result.get("blocks") else []),
         ("macs per sample", f"{result['macs']:,}", f"{full['macs']:,}", percent(result["macs_frac"])),
         (
             "macs of training",
@@ -36,6 +37,15 @@ def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
     first = "dense" if result["method"] == "dense" else "grown"
     lines = [("", first, "full", "share"), *rows]
     return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>14}".rstrip() for name, mine, theirs, share in lines)
+
+
+def blocks_text(blocks: Mapping[str, int]) -> str:
+    """The blocks of each stage, as papers name such a network.
+
+    >>> blocks_text({"stages.0": 23, "stages.1": 29, "stages.2": 31})
+    '23-29-31'
+    """
+    return "-".join(str(count) for count in blocks.values())
 
 
 def percent(share: float, digits: int = 1) -> str:

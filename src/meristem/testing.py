@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.blocks import leave_out
 from meristem.space.space import Space
 from meristem.trace.copying import copy_with, named_tensors, tensors_in
 from meristem.trace.labels import Dim
 from meristem.trace.prove import Checker
-from meristem.trace.run import Record, Run, Step
+from meristem.trace.record import Record, Step
+from meristem.trace.run import Run
 
 # Operations in which live units see each other; everything else treats a zero as an absent unit.
 _ACROSS = {
@@ -57,6 +59,9 @@ def masked_reference(
     for name, _ in model.named_parameters():
         parameters[name].requires_grad_()
     full = copy_with(model, lambda name, _: parameters[name].detach().clone(), meta=False).train(model.training)
+    for group, block in space.blocks.items():
+        if not masks[group][0]:
+            leave_out(full, block.path, block.way)
     replay = _Replay(full, space, masks, parameters, scales or {})
     steps: list[Step] = []
     run = replay.run = Run(full, replay.record, {}, meta=False, counting=False, listener=steps.append)
@@ -81,7 +86,7 @@ class _Replay:
         parameters: Mapping[str, Tensor],
         scales: Mapping[tuple[str, int], Tensor],
     ) -> None:
-        self._first, offset = {}, 1
+        self._first, self._blocks, offset = {}, space.blocks, 1
         for name, group in space.groups.items():
             self._first[name] = offset
             offset += group.units
@@ -99,7 +104,8 @@ class _Replay:
         self._values: dict[int, tuple[Tensor, Tensor]] = {}
 
     def _leaves(self, axis: Axis) -> list[IntArray]:
-        return [np.where(part.units >= 0, part.units + self._first[part.group], 0) for part in axis.parts]
+        parts = [part for part in axis.parts if part.group not in self._blocks]  # an absent block is not there at all
+        return [np.where(part.units >= 0, part.units + self._first[part.group], 0) for part in parts]
 
     def _live(self, dim: Dim) -> BoolArray | None:
         """Which positions of a dimension are alive, or None if all are."""

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from meristem.run import DENSE, Run
-from meristem_recipes import cifar, imagenet, voc
+from meristem_recipes import cifar, deep, imagenet, voc
 from meristem_recipes.digits import digits
 
 Recipe = Callable[[], Run]
@@ -35,6 +35,14 @@ _GROWN: dict[str, Recipe] = {
     "mobilenet-v1-128-imagenet-short": imagenet.mobilenet_v1_128_imagenet_short,
     "mobilenet-v1-224-imagenet": imagenet.mobilenet_v1_224_imagenet,
     "mobilenet-v1-224-imagenet-short": imagenet.mobilenet_v1_224_imagenet_short,
+    "basic3-resnet-cifar10": deep.basic3_resnet_cifar10,
+    "basic3-resnet-cifar10-short": deep.basic3_resnet_cifar10_short,
+    "plain3-net-cifar10": deep.plain3_net_cifar10,
+    "plain3-net-cifar10-short": deep.plain3_net_cifar10_short,
+    "bottleneck4-resnet-imagenet": deep.bottleneck4_resnet_imagenet,
+    "bottleneck4-resnet-imagenet-short": deep.bottleneck4_resnet_imagenet_short,
+    "plain4-net-imagenet": deep.plain4_net_imagenet,
+    "plain4-net-imagenet-short": deep.plain4_net_imagenet_short,
     "deeplab-v3-voc": voc.deeplab_v3_voc,
     "deeplab-v3-voc-short": voc.deeplab_v3_voc_short,
 }

@@ -157,4 +157,4 @@ def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_resul
     lines = [line.split() for line in fresh.stdout.splitlines()[1:]]
     assert {line[0] for line in lines} == set(result["test"])
     for metric, now, then in lines:
-        assert float(now) == pytest.approx(float(then), abs=2e-6), metric
+        assert float(now) == pytest.approx(float(then), rel=1e-6, abs=2e-6), metric

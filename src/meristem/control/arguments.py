@@ -99,3 +99,8 @@ def difference(what: str, theirs: Any, mine: Any) -> str:
 def _common(one: str, other: str) -> int:
     """How many letters are the same at the start."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def has_closure(args: Any, kwargs: Any) -> bool:
+    """Whether an optimizer's step was called with a function that makes the gradients."""
+    return any(callable(value) for value in (*args[1:], *kwargs.values()))

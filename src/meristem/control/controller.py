@@ -107,7 +107,7 @@ _MIX_RANGE = (-3.0, 4.0)  # beyond 0 and 1 a metric counts the wrong way round: 
 
 def _wished(view: View) -> dict[str, float]:
     """The limits, and for other metrics the cost of the network that meets them with the same share of every group."""
-    alike = fit(view.prices, even(view.prices.space.full), view.limits)
+    alike = fit(view.prices, even(view.prices.space), view.limits)
     return {**view.prices.shares({name: int(mask.sum()) for name, mask in alike.items()}), **view.limits}
 
 
@@ -116,7 +116,7 @@ def _unit_prices(view: View) -> dict[str, dict[str, float]]:
 
 
 def _standing(view: View, unit_prices: Mapping[str, Mapping[str, float]], mix: float) -> Standing:
-    return Standing(view.scores, view.live, view.lived, _mixed(unit_prices, mix))
+    return Standing(view.scores, view.live, view.lived, _mixed(unit_prices, mix), view.prices.space.stages)
 
 
 def _mixed(prices: Mapping[str, Mapping[str, float]], mix: float) -> dict[str, float]:
@@ -134,7 +134,8 @@ def solve_push(
 
     def fits(push: float) -> bool:
         chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
-        return prices.fits({name: max(1.0, float(p.sum())) for name, p in chances.items()}, limits)
+        widths = {name: max(float(prices.space.groups[name].least), float(p.sum())) for name, p in chances.items()}
+        return prices.fits(widths, limits)
 
     # Beyond these every gate is shut or open. A wider bracket would let pushes add up where the plan is the full model.
     least_beta = min(float(beta.min()) for beta in betas.values())
@@ -161,7 +162,8 @@ class Feedback:
         chances = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}
         drawn = {name: self.draw(p, view.live[name], rng) for name, p in chances.items()}
         for name, mask in drawn.items():
-            mask[int(np.argmax(chances[name]))] |= not mask.any()
+            if view.prices.space.groups[name].least:
+                mask[int(np.argmax(chances[name]))] |= not mask.any()
         widths = {name: int(mask.sum()) for name, mask in drawn.items()}
         if view.last and not view.prices.fits(widths, view.caps):
             kept = {name: np.where(drawn[name], p, -np.inf) for name, p in chances.items()}

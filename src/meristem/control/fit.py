@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from meristem.cost.price import Prices
 from meristem.gate import BoolArray, FloatArray
 from meristem.space.axis import IntArray
+from meristem.space.space import Space, Stage
 
 
-def even(units: Mapping[str, int]) -> dict[str, FloatArray]:
-    """The preference that gives every group the same share of its units, the first ones."""
-    return {name: -np.arange(count) / count for name, count in units.items()}
+def even(space: Space) -> dict[str, FloatArray]:
+    """The preference that gives every group the same share of its units, the first ones, and stages of their blocks."""
+    found = {name: -np.arange(group.units) / group.units for name, group in space.groups.items()}
+    return {**found, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}
+
+
+def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
+    """The preference of blocks that shall come in these orders, each stage growing by the same share.
+
+    Those that always live count too. Stages take turns: blocks are large, and one at a time fits a plan better.
+    """
+    found = {}
+    for turn, (stage, names) in enumerate(ordered.items()):
+        count = stage.fixed + len(stage.blocks)
+        for rank, name in enumerate(names):
+            found[name] = np.array([-(stage.fixed + rank + turn / (2 * len(ordered))) / count])
+    return found
 
 
 def fit(
@@ -26,9 +41,10 @@ def fit(
     together. -inf keeps a unit out.
     """
     orders = {name: np.argsort(-values, kind="stable") for name, values in preference.items()}
-    usable = {name: max(1, int((values > -np.inf).sum())) for name, values in preference.items()}
-    groups, sizes = _items(preference, orders, usable, align)
-    first = {name: min(align, usable[name]) for name in orders}
+    least = {name: prices.space.groups[name].least for name in orders}
+    usable = {name: max(least[name], int((values > -np.inf).sum())) for name, values in preference.items()}
+    first = {name: min(align, usable[name]) if least[name] else 0 for name in orders}
+    groups, sizes = _items(preference, orders, usable, first, align)
 
     def widths(count: int) -> dict[str, int]:
         taken = np.bincount(groups[:count], weights=sizes[:count], minlength=len(orders))
@@ -48,12 +64,16 @@ def fit(
 
 
 def _items(
-    preference: Mapping[str, FloatArray], orders: Mapping[str, IntArray], usable: Mapping[str, int], align: int
+    preference: Mapping[str, FloatArray],
+    orders: Mapping[str, IntArray],
+    usable: Mapping[str, int],
+    first: Mapping[str, int],
+    align: int,
 ) -> tuple[IntArray, IntArray]:
     """What can be taken after the first of every group, in order: the group's index and the number of units."""
     owners, ranks, sizes = [], [], []
     for index, (name, order) in enumerate(orders.items()):
-        starts = np.arange(min(align, usable[name]), usable[name], align)
+        starts = np.arange(first[name], usable[name], align)
         owners.append(np.full(len(starts), index))
         ranks.append(preference[name][order[starts]])
         sizes.append(np.minimum(align, usable[name] - starts))

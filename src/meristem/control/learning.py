@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,8 @@ class Epoch:
     """What a learner is told when an epoch starts.
 
     ``strength`` is the penalty's lambda, ``hardness`` how far gates are drawn to 1 (0: not at all, 1: they are 1),
-    ``pace`` the steps the gate learning rate is meant for over those of this run.
+    ``pace`` the steps the gate learning rate is meant for over those of this run. ``overruled`` are the groups that lie
+    in absent blocks: they are not live, and the penalty passes them by.
     """
 
     live: Mapping[str, BoolArray]
@@ -27,6 +28,7 @@ class Epoch:
     strength: float = 0.0
     hardness: float = 0.0
     pace: float = 1.0
+    overruled: frozenset[str] = frozenset()
 
 
 class Learner(Protocol):
@@ -64,9 +66,11 @@ class Learner(Protocol):
 
 
 class Learning(Protocol):
-    """A policy that makes learners."""
+    """A policy that makes learners. ``blocks`` are the groups whose one unit is a block."""
 
-    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner: ...
+    def learner(
+        self, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str] = ()
+    ) -> Learner: ...
 
 
 class _Open:
@@ -98,7 +102,9 @@ class Evidence:
 
     memory: float = 0.5
 
-    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
+    def learner(
+        self, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str] = ()
+    ) -> Learner:
         return _EvidenceLearner(self, {name: np.zeros_like(values) for name, values in scores.items()})
 
 
@@ -154,7 +160,9 @@ class _EvidenceLearner(_Open):
 class Chance:
     """Random evidence, new at every epoch: the comparison that shows what learning is worth."""
 
-    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
+    def learner(
+        self, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str] = ()
+    ) -> Learner:
         return _Idle(dict(scores), rng)
 
 
@@ -162,7 +170,9 @@ class Chance:
 class Nothing:
     """Scores stay what they are."""
 
-    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
+    def learner(
+        self, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str] = ()
+    ) -> Learner:
         return _Idle(dict(scores))
 
 
@@ -206,9 +216,12 @@ class Descent:
     momentum: float = 0.9
     decay: float = 1e-6
     per_run: bool = True
+    block_weight: float = 0.1  # of a block in the penalty: the paper's lambda of depth over that of width
 
-    def learner(self, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> Learner:
-        return _DescentLearner(self, scores, rng)
+    def learner(
+        self, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str] = ()
+    ) -> Learner:
+        return _DescentLearner(self, scores, rng, blocks)
 
 
 class _DescentLearner:
@@ -216,14 +229,17 @@ class _DescentLearner:
 
     listens = True
 
-    def __init__(self, policy: Descent, scores: Mapping[str, FloatArray], rng: np.random.Generator) -> None:
+    def __init__(
+        self, policy: Descent, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str]
+    ) -> None:
         self._policy, self._rng = policy, rng
         self._units = {name: len(values) for name, values in scores.items()}
         self._s = torch.from_numpy(np.concatenate(list(scores.values()))).float()
         self._velocity = torch.zeros_like(self._s)
         self._noise = torch.full_like(self._s, 0.5)
-        weights = policy.penalty.weight(self._units)
-        self._weight = torch.cat([torch.full((count,), weights[name]) for name, count in self._units.items()])
+        widths = {name: count for name, count in self._units.items() if name not in blocks}
+        self._weights = {**policy.penalty.weight(widths), **dict.fromkeys(blocks, policy.block_weight)}
+        self._weight = torch.zeros_like(self._s)
         self._values: Tensor | None = None
         self.scales = policy.gate.scales
 
@@ -237,6 +253,8 @@ class _DescentLearner:
         counts = [int(epoch.live[name].sum()) for name in self._units]
         self._ends = dict(zip(self._units, np.cumsum(counts).tolist(), strict=True))
         self._counts = dict(zip(self._units, counts, strict=True))
+        weights = [0.0 if name in epoch.overruled else self._weights[name] for name in self._units]
+        self._weight = torch.from_numpy(np.repeat(weights, list(self._units.values()))).float()
         for name in ("_s", "_velocity", "_weight", "_noise"):
             setattr(self, name, getattr(self, name).to(device))
         self._renew()

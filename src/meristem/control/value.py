@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from meristem.control.fit import in_stages
 from meristem.gate import BoolArray, FloatArray
 from meristem.space.axis import IntArray
+from meristem.space.space import Stage
 
 _FLOOR = 1e-30
 _LAST = 1e6  # taken off the preference of what shall come in only when nothing else is left
@@ -17,12 +19,31 @@ _LAST = 1e6  # taken off the preference of what shall come in only when nothing 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where all units stand: the evidence for each, which are live, which ever were, and what a unit costs."""
+    """Where all units stand: the evidence for each, which are live, which ever were, and what a unit costs.
+
+    The blocks of a stage compete as the units of a group do.
+    """
 
     evidence: Mapping[str, FloatArray]
     live: Mapping[str, BoolArray]
     lived: Mapping[str, BoolArray]
     prices: Mapping[str, float]
+    stages: tuple[Stage, ...] = ()
+
+    def groups(self) -> Iterator[tuple[str, FloatArray, BoolArray, BoolArray]]:
+        """Name, evidence, live and lived of every group that has units of its own."""
+        blocks = {block.group for stage in self.stages for block in stage.blocks}
+        for name, values in self.evidence.items():
+            if name not in blocks:
+                yield name, values, self.live[name], self.lived[name]
+
+    def blocks(self, stage: Stage) -> tuple[list[str], FloatArray, BoolArray, BoolArray]:
+        """The same of the blocks of a stage: their groups, and one entry for each."""
+        names = [block.group for block in stage.blocks]
+        evidence, live, lived = (
+            np.concatenate([of[name] for name in names]) for of in (self.evidence, self.live, self.lived)
+        )
+        return names, evidence, live, lived
 
 
 class Value(Protocol):
@@ -42,12 +63,14 @@ class InStep:
 
     def preference(self, standing: Standing) -> dict[str, FloatArray]:
         found = {}
-        for name, values in standing.evidence.items():
-            live = standing.live[name]
-            order = np.concatenate([_by_evidence(values, live), _absent_order(values, live, standing.lived[name])])
+        for name, values, live, lived in standing.groups():
             found[name] = np.empty(len(values))
-            found[name][order] = -np.arange(len(values)) / len(values)
-        return found
+            found[name][_ranked(values, live, lived)] = -np.arange(len(values)) / len(values)
+        ordered = {}
+        for stage in standing.stages:
+            names, values, live, lived = standing.blocks(stage)
+            ordered[stage] = [names[index] for index in _ranked(values, live, lived)]
+        return {**found, **in_stages(ordered)}
 
 
 @dataclass(frozen=True)
@@ -66,16 +89,43 @@ class Worth:
 
     def preference(self, standing: Standing) -> dict[str, FloatArray]:
         found = {}
-        for name, values in standing.evidence.items():
-            mask = standing.live[name]
-            width = int(mask.sum())
-            worth = np.log(np.maximum(values, _FLOOR)) + np.log(self.loyalty)
-            absent = _absent_order(values, mask, standing.lived[name])
-            count = np.arange(1, len(absent) + 1)
-            total = max(float(values[mask].sum()), _FLOOR)
-            worth[absent] = np.log(total / (width + count)) - _LAST * (width + count > max(2.0, self.pace * width))
-            found[name] = worth - np.log(standing.prices[name])
+        for name, values, live, lived in standing.groups():
+            found[name] = self._worth(values, live, lived) - np.log(standing.prices[name])
+        usual = _usual_block(standing)
+        for stage in standing.stages:
+            names, values, live, lived = standing.blocks(stage)
+            for name, worth in zip(names, self._worth(values, live, lived, stage.fixed, usual), strict=True):
+                found[name] = np.array([worth - np.log(standing.prices[name])])
         return found
+
+    def _worth(
+        self, values: FloatArray, live: BoolArray, lived: BoolArray, fixed: int = 0, unknown: float = 0.0
+    ) -> FloatArray:
+        """The logarithm, before the price; ``fixed`` others of the same kind are always live.
+
+        ``unknown`` is the evidence that all of them together are taken to have when none is live.
+        """
+        width = int(live.sum())
+        worth: FloatArray = np.log(np.maximum(values, _FLOOR)) + np.log(self.loyalty)
+        absent = _absent_order(values, live, lived)
+        count = np.arange(1, len(absent) + 1)
+        total = max(float(values[live].sum()) if width else unknown, _FLOOR)
+        size = fixed + width
+        worth[absent] = np.log(total / (width + count)) - _LAST * (size + count > max(2.0, self.pace * size))
+        return worth
+
+
+def _usual_block(standing: Standing) -> float:
+    """The evidence of a live block, or, while there is none, of a live group as a whole."""
+    blocks = [values[live] for _, values, live, _ in map(standing.blocks, standing.stages)]
+    groups = [float(values[live].sum()) for _, values, live, _ in standing.groups()]
+    known = np.concatenate(blocks) if blocks else np.zeros(0)
+    return float(known.mean()) if len(known) else float(np.mean(groups)) if groups else 0.0
+
+
+def _ranked(values: FloatArray, live: BoolArray, lived: BoolArray) -> IntArray:
+    """Live units by their evidence, then absent ones."""
+    return np.concatenate([_by_evidence(values, live), _absent_order(values, live, lived)])
 
 
 def _by_evidence(values: FloatArray, mask: BoolArray) -> IntArray:

@@ -52,9 +52,9 @@ def plan_to(
             raise PlanError(f"the space has no group {name!r}; it has {_some(space.groups)}")
         wanted = np.zeros(space.groups[name].units, dtype=np.bool_)
         chosen = _whole_numbers(name, units)
-        if not len(chosen):
+        if len(chosen) < space.groups[name].least:
             raise PlanError(f"group {name!r} would be empty; at least one of its {len(wanted)} units must stay live")
-        if chosen[0] < 0 or chosen[-1] >= len(wanted):
+        if len(chosen) and (chosen[0] < 0 or chosen[-1] >= len(wanted)):
             raise PlanError(f"group {name!r} has units 0 to {len(wanted) - 1}, got {chosen[0]} to {chosen[-1]}")
         wanted[chosen] = True
         changes[name] = Change(

@@ -6,12 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
 from meristem.space.axis import Axis
 from meristem.space.table import space_table
+
+DEPTH = "depth"  # the kind of a group whose one unit is a whole block
 
 
 class Role(Enum):
@@ -57,14 +60,38 @@ class Attribute:
 class Group:
     """Units that live and die together with all they own.
 
-    ``kind`` is ``width``, ``head`` or ``recurrent``. ``across`` says that a norm, mean or softmax runs across the
-    units, so that what one unit computes depends on which others are live.
+    ``kind`` is ``width``, ``head``, ``recurrent`` or ``depth``: a group of one unit, a block, which may be absent.
+    ``across`` says that a norm, mean or softmax runs across the units, so that what one unit computes depends on which
+    others are live.
     """
 
     name: str
     units: int
     kind: str
     across: bool = False
+
+    @property
+    def least(self) -> int:
+        """How few units may be live."""
+        return 0 if self.kind == DEPTH else 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that may be absent: the group it is the unit of, where it is, and how it is left out (`blocks.py`)."""
+
+    group: str
+    path: str
+    way: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Blocks that follow one another: those that may be absent, and how many never are."""
+
+    name: str
+    blocks: tuple[Block, ...]
+    fixed: int
 
 
 @dataclass(frozen=True)
@@ -115,6 +142,7 @@ class Space:
     attributes: tuple[Attribute, ...]
     terms: tuple[Term, ...]
     notes: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
     costs: tuple[Cost, Cost] | None = None  # of the smallest and of the full network
     _axes: Mapping[str, tuple[Axis, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -133,8 +161,28 @@ class Space:
 
     @property
     def smallest(self) -> dict[str, int]:
-        """The narrowest network of the space: one unit in every group."""
-        return dict.fromkeys(self.groups, 1)
+        """The smallest network of the space: one unit in every group, and no block that may be absent."""
+        return {name: group.least for name, group in self.groups.items()}
+
+    @cached_property
+    def blocks(self) -> Mapping[str, Block]:
+        """The block of every depth group."""
+        return {block.group: block for stage in self.stages for block in stage.blocks}
+
+    @cached_property
+    def inner(self) -> Mapping[str, str]:
+        """For every group that lies inside one block, wholly: the depth group of that block, which overrules it."""
+        paths = {block.path: group for group, block in self.blocks.items()}
+        found: dict[str, set[str | None]] = {}
+        for site in self.sites:
+            within = next((paths[path] for path in _prefixes(site.tensor) if path in paths), None)
+            for group in site.axis.groups:
+                found.setdefault(group, set()).add(within)
+        return {
+            group: owner
+            for group, owners in found.items()
+            if len(owners) == 1 and (owner := next(iter(owners))) is not None and group != owner
+        }
 
     def axes(self, tensor: str) -> tuple[Axis, ...]:
         """The axes of all dimensions of a tensor of the model."""
@@ -175,6 +223,11 @@ class Space:
 
     def __str__(self) -> str:
         return space_table(self)
+
+
+def _prefixes(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _numel(tensor: Tensor) -> int:

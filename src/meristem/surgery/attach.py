@@ -44,8 +44,8 @@ class Gates:
         for slot in self.slots:
             runners.setdefault(slot.runner, []).append(slot)
         for path, slots in runners.items():
-            swap = _Swap(self, self.live.model, slots)
-            module = self.live.model.get_submodule(path)
+            swap = _Swap(self, slots)
+            module = self.live.tree.module(path)
             self._handles.append(module.register_forward_pre_hook(swap.enter))
             self._handles.append(module.register_forward_hook(swap.leave, always_call=True))
 
@@ -95,6 +95,8 @@ def _live_parts(live: Live, axis: Axis) -> list[tuple[str, Tensor, Tensor | None
     parts = []
     masks = live.masks
     for part in axis.parts:
+        if part.group in live.space.blocks:  # a block has a gate of its own, see blocks.py
+            continue
         place: IntArray = np.cumsum(masks[part.group]) - 1
         units = part.units[positions]
         owned = units >= 0
@@ -106,9 +108,9 @@ def _live_parts(live: Live, axis: Axis) -> list[tuple[str, Tensor, Tensor | None
 class _Swap:
     """Exchanges the parameters of one running module for scaled ones and back."""
 
-    def __init__(self, gates: Gates, model: nn.Module, slots: Sequence[Slot]) -> None:
-        self._gates, self._model, self._slots = gates, model, slots
-        self._owners = [model.get_submodule(slot.owner) for slot in slots]
+    def __init__(self, gates: Gates, slots: Sequence[Slot]) -> None:
+        self._gates, self._slots = gates, slots
+        self._owners = [gates.live.tree.module(slot.owner) for slot in slots]
         self._plain: list[list[tuple[nn.Module, str, Tensor]]] = []
 
     def enter(self, module: nn.Module, args: Any) -> None:

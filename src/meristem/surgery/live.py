@@ -18,6 +18,7 @@ from meristem.space.space import Role, Space
 from meristem.surgery.optim import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
 from meristem.surgery.store import Store
+from meristem.surgery.tree import Tree
 
 
 class Live:
@@ -44,6 +45,7 @@ class Live:
                     "the optimizer holds none of the model's parameters; make it from model.parameters() of this model"
                 )
         self.model, self.space, self.optimizer = model, space, optimizer
+        self.tree = Tree(model)
         self.fresh: Fresh = fresh or AsBuilt()
         self.version = 0
         self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
@@ -52,7 +54,7 @@ class Live:
         self._channels_last: set[str] = set()
         self._store = Store()
         self._known: dict[str, nn.Parameter] = {}
-        self._check_and_adopt()
+        self._check_and_adopt(self._never_lived(start or {}))
         self._remember()
         if start is not None:
             self.apply(self.plan(start))
@@ -68,6 +70,20 @@ class Live:
     def masks(self) -> dict[str, BoolArray]:
         """Which units of each group are live (copies)."""
         return {name: mask.copy() for name, mask in self._masks.items()}
+
+    @property
+    def active(self) -> dict[str, BoolArray]:
+        """The live units that take part: not those of groups inside an absent block, which overrules them."""
+        return {name: mask & self._present(name) for name, mask in self._masks.items()}
+
+    @property
+    def overruled(self) -> frozenset[str]:
+        """The groups that lie in absent blocks."""
+        return frozenset(name for name in self._masks if not self._present(name))
+
+    def _present(self, group: str) -> bool:
+        block = self.space.inner.get(group)
+        return block is None or bool(self._masks[block][0])
 
     @property
     def lived(self) -> dict[str, BoolArray]:
@@ -96,15 +112,26 @@ class Live:
         self._masks = masks
         for name, mask in masks.items():
             self._lived[name] |= mask
+        self._move_blocks()
         self._write_sizes(touched)
         self._remember()
         self.version += 1
+
+    def _move_blocks(self) -> None:
+        """Put blocks in and take them out as the masks say."""
+        absent = set(self.tree.absent)
+        for group, block in self.space.blocks.items():
+            live = bool(self._masks[group][0])
+            if live and block.path in absent:
+                self.tree.put_back(block.path)
+            elif not live and block.path not in absent:
+                self.tree.leave_out(block.path, block.way)
 
     def _write_sizes(self, touched: Collection[str]) -> None:
         for attribute in self.space.attributes:
             if any(group in touched for group in attribute.axis.groups):
                 size = len(self.positions(attribute.axis))
-                write_size(self.model.get_submodule(attribute.module), attribute.name, attribute.index, size)
+                write_size(self.tree.module(attribute.module), attribute.name, attribute.index, size)
 
     def _after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
         """The masks after ``plan`` and the units it grows; refuses a plan made for another state."""
@@ -113,7 +140,7 @@ class Live:
         for name, change in plan.changes.items():
             if name not in masks:
                 raise PlanError(f"the plan names the group {name!r}, which this space does not have")
-            if not change.live:
+            if len(change.live) < self.space.groups[name].least:
                 raise PlanError(f"the plan leaves group {name!r} empty; at least one unit must stay live")
             expected = plan_to(self.space, {name: change.live}, self._masks, self._lived).changes[name]
             if change != expected:
@@ -141,14 +168,14 @@ class Live:
             return
         with torch.no_grad():
             values = self._store.exchange(name, current.detach(), old, new)
-            if isinstance(current, nn.Parameter):
+            if isinstance(current, nn.Parameter) and values.numel():
                 values = self._with_fresh(name, values, axes, new, grown)
             values = self._formatted(name, values)
             if not isinstance(current, nn.Parameter):
                 self._write(name, values)
                 return
             parameter = nn.Parameter(values, requires_grad=current.requires_grad)
-            if current.grad is not None:
+            if current.grad is not None and values.numel():  # without one an absent block takes no part in a step
                 nothing = current.grad.new_zeros(()).expand(self.space.tensors[name].shape)
                 parameter.grad = self._formatted(name, resized(current.grad, nothing, old, new))
         self._write(name, parameter)
@@ -226,8 +253,7 @@ class Live:
     def state(self) -> dict[str, Any]:
         """Everything a live model of the same space needs to become this one; tensors are not copied."""
         tensors = {name: self._tensor(name).detach() for name in self.space.tensors}
-        homes, states = self._store.state()
-        return {"masks": self._masks, "lived": self._lived, "tensors": tensors, "homes": homes, "moments": states}
+        return {"masks": self._masks, "lived": self._lived, "tensors": tensors, "store": self._store.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become the live model that was kept. Everything is checked before anything changes."""
@@ -253,7 +279,8 @@ class Live:
                 self.optimizer.state.pop(current, None)
         self._masks = {name: mask.copy() for name, mask in masks.items()}
         self._lived = {name: mask.copy() for name, mask in state["lived"].items()}
-        self._store.load_state(state["homes"], state["moments"])
+        self._move_blocks()
+        self._store.load_state(state["store"])
         self._write_sizes(set(masks))
         self._remember()
         self.version += 1
@@ -271,7 +298,24 @@ class Live:
 
     # --- the model's tensors ---
 
-    def _check_and_adopt(self) -> None:
+    def _never_lived(self, start: Mapping[str, Iterable[int]]) -> dict[str, str]:
+        """For what is trained in blocks that are absent from the start: the same in a block that is built alike.
+
+        Buffers, a causal mask say, and frozen parameters mean something as they are: they are kept.
+        """
+        alike: dict[tuple[Any, ...], str] = {}
+        found: dict[str, str] = {}
+        for group, block in self.space.blocks.items():
+            size = len(block.path)
+            mine = [name for name in self._resizable if name.startswith(f"{block.path}.")]
+            built = tuple((name[size:], self.space.tensors[name].shape) for name in mine)
+            first = alike.setdefault((type(self.tree.module(block.path)), built), block.path)
+            if first != block.path and group in start and not list(start[group]):
+                trained = [name for name in mine if self._tensor(name).requires_grad]
+                found.update({name: first + name[size:] for name in trained})
+        return found
+
+    def _check_and_adopt(self, like: Mapping[str, str]) -> None:
         for name, known in self.space.tensors.items():
             try:
                 tensor = self._tensor(name)
@@ -286,13 +330,16 @@ class Live:
                 )
         for name in self._resizable:
             tensor = self._tensor(name)
-            self._store.adopt(name, tensor)
+            if name not in like:
+                self._store.adopt(name, tensor)
             if (
                 tensor.dim() == 4
                 and not tensor.is_contiguous()
                 and tensor.is_contiguous(memory_format=torch.channels_last)
             ):
                 self._channels_last.add(name)
+        for name, other in like.items():
+            self._store.adopt_like(name, other)
 
     def _formatted(self, name: str, values: Tensor) -> Tensor:
         if name in self._channels_last:
@@ -300,15 +347,11 @@ class Live:
         return values.contiguous()
 
     def _tensor(self, name: str) -> Tensor:
-        path, _, leaf = name.rpartition(".")
-        found = getattr(self.model.get_submodule(path), leaf)
-        assert isinstance(found, Tensor)
-        return found
+        return self.tree.tensor(name)
 
     def _write(self, name: str, tensor: Tensor) -> None:
         for alias in self.space.tensors[name].names:
-            path, _, leaf = alias.rpartition(".")
-            setattr(self.model.get_submodule(path), leaf, tensor)
+            self.tree.write(alias, tensor)
 
 
 @torch.no_grad()
@@ -318,5 +361,6 @@ def scale_reads(live: Live) -> None:
     Initialisers make weights smaller the more inputs there are; what was cut out of a full-size model is too small.
     """
     for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in live.space.slots):
-        axis = live.space.axes(tensor)[dim]
-        live.model.get_parameter(tensor).mul_((axis.size / len(live.positions(axis))) ** 0.5)
+        axis, weight = live.space.axes(tensor)[dim], live.tree.tensor(tensor)
+        if weight.numel():  # not of an absent block
+            weight.mul_((axis.size / len(live.positions(axis))) ** 0.5)

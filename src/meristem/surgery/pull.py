@@ -15,17 +15,19 @@ from torch import Tensor, nn
 
 from meristem.space.space import Slot
 from meristem.surgery.live import Live
+from meristem.surgery.passing import Passing
 
 
 class Pulls:
     """Calling it gives `g * dL/dg` of all live units in one tensor, groups in the order of the space."""
 
-    def __init__(self, live: Live, slots: Sequence[Slot] | None = None) -> None:
-        self.live = live
+    def __init__(self, live: Live, slots: Sequence[Slot] | None = None, blocks: Passing | None = None) -> None:
+        self.live, self._blocks = live, blocks
         self._slots = live.space.slots if slots is None else slots
         self._version = -1
         self._reads: list[tuple[nn.Parameter, int, list[tuple[Tensor, Tensor | None]]]] = []
         self._size = 0
+        self._places: dict[str, int] = {}  # of blocks
 
     def __call__(self) -> Tensor:
         if self._version != self.live.version:
@@ -39,22 +41,32 @@ class Pulls:
             along = _along(weight.detach(), weight.grad, dim).float()
             for place, at in parts:
                 total.index_add_(0, place, (along if at is None else along[at]).to(total.device))
-        return torch.zeros(self._size) if total is None else total
+        total = torch.zeros(self._size) if total is None else total
+        for group, pull in self._blocks.taken().items() if self._blocks is not None else ():
+            if group in self._places:
+                total[self._places[group]] = pull.to(total.device)
+        return total
 
     def _index(self) -> None:
         live, space = self.live, self.live.space
-        masks = live.masks
+        masks = live.active
         first, places = 0, {}
         for name, mask in masks.items():
             places[name] = first + np.cumsum(mask) - 1
             first += int(mask.sum())
         self._size, self._version, self._reads = first, live.version, []
+        self._places = {group: int(places[group][0]) for group in space.blocks if masks[group][0]}
         home = next((parameter.device for parameter in live.model.parameters()), torch.device("cpu"))
         for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self._slots):
-            weight = live.model.get_parameter(tensor)
+            weight = live.tree.tensor(tensor)
+            if not weight.numel():  # of an absent block
+                continue
+            assert isinstance(weight, nn.Parameter)
             positions = live.positions(space.axes(tensor)[dim])
             parts: list[tuple[Tensor, Tensor | None]] = []
             for part in space.axes(tensor)[dim].parts:
+                if part.group in space.blocks:  # a block is not read by a weight
+                    continue
                 units = part.units[positions]
                 owned = np.flatnonzero(units >= 0)
                 place = torch.from_numpy(places[part.group][units[owned]]).to(home)

@@ -12,8 +12,8 @@ from torch import nn
 from meristem.space.axis import FREE_OF_UNITS, Axis, BoolArray, IntArray, Part
 from meristem.space.space import Attribute, Group, Pinned, Role, Site, Slot, Space, Tensor, Term
 from meristem.trace.copying import named_tensors
+from meristem.trace.record import Record
 from meristem.trace.resolve import Resolution
-from meristem.trace.run import Record
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.blocks import DROPPED, leave_out
 from meristem.space.rules import write_size
 from meristem.trace.build import Draft
 from meristem.trace.copying import copy_with
 from meristem.trace.labels import ANY, Dim, Labels
-from meristem.trace.run import OpError, Record, Run
+from meristem.trace.record import OpError, Record
+from meristem.trace.run import Run
 
 Sizes = Mapping[tuple[str, str, int | None], Axis]
 Scalars = Mapping[str, set[tuple[Any, ...]]]  # the plain numbers that each kind of operation was given, by place
@@ -174,13 +177,38 @@ class Prover:
         self.scalars, self.meta = scalars, meta
 
     def failure(
-        self, made: Draft, sizes: Sizes, masks: Mapping[str, BoolArray], modes: Sequence[bool] | None = None
+        self,
+        made: Draft,
+        sizes: Sizes,
+        masks: Mapping[str, BoolArray],
+        modes: Sequence[bool] | None = None,
+        absent: Mapping[str, str] = MappingProxyType({}),
     ) -> OpError | None:
-        """What goes wrong when only the units in ``masks`` are live, or None; ``modes`` are the training flags."""
+        """What goes wrong when only the units in ``masks`` are live, or None.
+
+        ``modes`` are the training flags, ``absent`` the blocks that are left out, and how.
+        """
+        full = all(mask.all() for mask in masks.values())
+        for part in _parts(absent) if full else [absent]:
+            failed = self._failure(made, sizes, masks, modes, part)
+            if failed is not None:
+                return failed
+        return None
+
+    def _failure(
+        self,
+        made: Draft,
+        sizes: Sizes,
+        masks: Mapping[str, BoolArray],
+        modes: Sequence[bool] | None,
+        absent: Mapping[str, str],
+    ) -> OpError | None:
         axes = {key: made.axis(dim.size, dim.ids) for key, dim in made.record.owned.items() if dim.ids is not None}
         live = {key: axis.live(masks) for key, axis in axes.items()}
         reduced = copy_with(self.model, lambda name, tensor: self._shrunk(name, tensor, live), self.meta)
         set_sizes(reduced, sizes, masks)
+        for path, way in absent.items():
+            leave_out(reduced, path, way)
         single = {name for name, mask in masks.items() if mask.sum() == 1}
         numbers = [number for number, group in enumerate(made.groups) if group.name in single]
         lenient = all(mask.sum() == 1 or mask.all() for mask in masks.values())
@@ -247,6 +275,13 @@ class Prover:
             dims = [_as_leaves(checker, dim) for dim in run.clues()]
             return OpError(message, run.path or "the model", dims)
         return None
+
+
+def _parts(absent: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """All blocks; of those that shorten their list also every other one: code that counts may only then go wrong."""
+    dropped = [path for path, way in absent.items() if way == DROPPED]
+    every_other = [dropped[start::2] for start in (0, 1)] if len(dropped) > 1 else []
+    return [absent, *(dict.fromkeys(paths, DROPPED) for paths in every_other)]
 
 
 def _as_leaves(checker: Checker, dim: Dim) -> Dim:

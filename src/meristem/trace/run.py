@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,61 +15,12 @@ from meristem.space.axis import IntArray
 from meristem.space.rules import counts_heads, reshapes_by_attributes, sizes_a_head, sizes_a_width
 from meristem.space.space import Role
 from meristem.trace.copying import named_tensors, tensor_at, tensors_in
-from meristem.trace.labels import Dim, Labels
+from meristem.trace.labels import Dim
 from meristem.trace.ops.context import Dims, OpRuleFunction
 from meristem.trace.ops.elementwise import made_of_constants, pointwise, unknown
 from meristem.trace.ops.table import TABLE
+from meristem.trace.record import Grid, OpError, Passage, Record, Step
 from meristem.trace.shapes import SHORTCUTS
-
-TensorDim = tuple[str, int]
-
-
-@dataclass
-class Grid:
-    """A dimension that module ``path`` views as rows and columns (heads and head dimensions, usually)."""
-
-    path: str
-    layer: type[nn.Module]
-    rows: IntArray
-    columns: IntArray
-    inputs: list[Dim]
-
-
-@dataclass
-class Record:
-    """Everything that is learnt from running a model; several runs add to the same record."""
-
-    labels: Labels
-    owned: dict[TensorDim, Dim] = field(default_factory=dict)
-    roles: dict[TensorDim, set[Role]] = field(default_factory=dict)
-    readers: dict[TensorDim, set[str]] = field(default_factory=dict)
-    users: dict[str, set[str]] = field(default_factory=dict)
-    sizes: dict[tuple[str, str, int | None], list[IntArray]] = field(default_factory=dict)
-    terms: list[tuple[int, tuple[Dim, ...], str]] = field(default_factory=list)
-    grids: list[Grid] = field(default_factory=list)
-    across: list[IntArray] = field(default_factory=list)
-    heads: list[IntArray] = field(default_factory=list)
-    unknown: dict[str, str] = field(default_factory=dict)
-    cuts: dict[str, list[IntArray]] = field(default_factory=dict)
-
-
-class OpError(Exception):
-    """An operation raised, or its labels did not fit; ``dims`` are those of its inputs."""
-
-    def __init__(self, message: str, where: str, dims: Sequence[Dim]) -> None:
-        super().__init__(message)
-        self.where, self.dims = where, list(dims)
-        self.training = False
-        self.plan = 0
-
-
-class Step:
-    """One executed operation, as kept by a listener: the arguments and results are the real tensors."""
-
-    __slots__ = ("arguments", "func", "kwargs", "outs", "where")
-
-    def __init__(self, func: Any, arguments: Any, kwargs: Any, outs: Any, where: str) -> None:
-        self.func, self.arguments, self.kwargs, self.outs, self.where = func, arguments, kwargs, outs, where
 
 
 class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -111,6 +61,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: dict[int, str] = {}
         self._known: dict[int, tuple[Tensor, Dims]] = {}
         self._foreign: dict[int, tuple[Tensor, Tensor]] = {}
+        self._passed: dict[int, list[tuple[str, Tensor]]] = {}  # results of watched modules, and what went in
         for name, tensor in named_tensors(model):
             self._names.setdefault(id(tensor), name)
             self._storages.setdefault(tensor.untyped_storage()._cdata, name)
@@ -138,6 +89,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for path, module in self._modules.items():
             handles.append(module.register_forward_pre_hook(self._enter(path), with_kwargs=True))
             handles.append(module.register_forward_hook(self._leave, always_call=True))
+            if path in self.record.watched:
+                handles.append(module.register_forward_hook(self._pass(path), with_kwargs=True))
         try:
             yield
         finally:
@@ -156,6 +109,19 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _leave(self, *_: Any) -> None:
         self._stack.pop()
 
+    def _pass(self, path: str) -> Callable[..., None]:
+        def passed(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            given, made = (value[0] if isinstance(value, tuple) and value else value for value in (args, output))
+            found = None
+            if isinstance(given, Tensor) and isinstance(made, Tensor) and given.dtype == made.dtype:
+                alone = len(args) == 1 and not kwargs and made is output
+                same = given.shape == made.shape
+                found = Passage(self.dims(given), self.dims(made), alone, id(self)) if same else None
+                self._passed.setdefault(id(made), []).append((path, given))
+            self.record.passages.setdefault(path, []).append(found)
+
+        return passed
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if self.meta:
@@ -172,10 +138,22 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self._failed(str(error), arguments) from error
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in _flat(outs) if isinstance(out, Tensor)]
         self._apply(func, name, arguments, tensors)
+        if self._passed and tensors:
+            self._note_sums(name.rstrip("_"), arguments, tensors[0])
         self._last = [*_flat(list(arguments.values())), *tensors]
         if self.listener is not None:
             self.listener(Step(func, args, kwargs, outs, self.where))
         return outs
+
+    def _note_sums(self, name: str, arguments: dict[str, Any], out: Tensor) -> None:
+        """Notice the result of a watched module, scaled perhaps, that is added to what went into it."""
+        one, two = arguments.get("self"), arguments.get("other")
+        for made, other in ((one, two), (two, one)):
+            for path, given in self._passed.get(id(made), []) if name in ("add", "mul") else []:
+                if name == "mul":
+                    self._passed.setdefault(id(out), []).append((path, given))
+                elif given is other:
+                    self.record.added.add(path)
 
     def _apply(self, func: Any, name: str, arguments: dict[str, Any], outs: list[Tensor]) -> None:
         rule = self._rule(func, name, arguments)

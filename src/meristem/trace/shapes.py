@@ -52,9 +52,14 @@ def _addmm_shape(arguments: Mapping[str, Any]) -> Tensor:
     return made
 
 
+def _same_shape(arguments: Mapping[str, Any]) -> Tensor:
+    return torch.empty_like(arguments["self"])
+
+
 SHORTCUTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "native_batch_norm": _batch_norm_shapes,
     "_native_batch_norm_legit_no_training": _batch_norm_shapes,
+    "relu": _same_shape,
     "add": _sum_shape,
     "sub": _sum_shape,
     "mul": _sum_shape,

@@ -21,10 +21,12 @@ from meristem.space.rules import BUILT_IN, HEADS_TIED_TO_INPUT, LayerRule, OpRul
 from meristem.space.space import Role, Space
 from meristem.trace.build import Draft, build, draft, remembered_sizes
 from meristem.trace.copying import copy_with, named_tensors, tensors_in
+from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_depth
 from meristem.trace.labels import Labels, dim_of
 from meristem.trace.prove import Prover, Scalars, Sizes
+from meristem.trace.record import Grid, OpError, Record
 from meristem.trace.resolve import resolve
-from meristem.trace.run import Grid, OpError, Record, Run
+from meristem.trace.run import Run
 
 _ROUNDS = 400  # a proof that needs more corrections than this is given up: everything is pinned
 
@@ -36,13 +38,15 @@ def trace(
     pin: str | Sequence[str] = (),
     rules: Sequence[Rule] = (),
     strict: bool = False,
+    depth: Depth = False,
 ) -> Space:
     """Describe what in ``model`` may grow and shrink, and what it costs.
 
     ``example_inputs`` is a tensor, a tuple of positional inputs, or a dict of named ones. ``pin`` takes patterns on
     module paths (``"stem.*"``) whose units must stay. ``rules`` describe layers and operations of your own.
-    ``strict=True`` raises on an operation that is not understood, instead of pinning what it touches. The model is not
-    changed: not its weights, mode, hooks, nor the random state.
+    ``strict=True`` raises on an operation that is not understood, instead of pinning what it touches. ``depth=True``
+    finds blocks that may be absent, in sequences and lists of modules; patterns on module paths name them, or exclude
+    some (``"!stages.0.*"``). The model is not changed: not its weights, mode, hooks, nor the random state.
     """
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
@@ -52,7 +56,7 @@ def trace(
     patterns = [pin] if isinstance(pin, str) else list(pin)
     generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(generators), torch.inference_mode(False), torch.no_grad():
-        return _Tracer(model, inputs, named, patterns, rules, strict).space()
+        return _Tracer(model, inputs, named, patterns, rules, strict, depth).space()
 
 
 def _inputs(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -77,8 +81,9 @@ class _Tracer:
         pin: Sequence[str],
         rules: Sequence[Rule],
         strict: bool,
+        depth: Depth,
     ) -> None:
-        self.original, self.patterns, self.strict = model, list(pin), strict
+        self.original, self.patterns, self.strict, self.depth = model, list(pin), strict, depth
         self.layer_rules = [rule for rule in rules if isinstance(rule, LayerRule)] + list(BUILT_IN)
         self.like = {rule.op: rule.like for rule in rules if isinstance(rule, OpRule)}
         self.notes: list[str] = []
@@ -101,11 +106,15 @@ class _Tracer:
                 f"the operation {op} in {path or 'the model'} is not known; trace without strict=True to pin what it "
                 f"touches, or pass rules=[OpRule({op!r}, like=...)]"
             )
+        blocks, notes = candidates(self.original, self.record, self.depth)
+        tie_streams(self.record, blocks)
         self._apply_ties()
         self._apply_patterns()
         self._tie([grid for grid in self.record.grids if issubclass(grid.layer, HEADS_TIED_TO_INPUT)])
         made, sizes = self._proven()
-        space = build(made, self.original, dict(sizes), self.notes)
+        absent = self._confirmed(made, sizes, blocks)
+        self.notes += notes
+        space = with_depth(build(made, self.original, dict(sizes), self.notes), absent, self.original)
         return replace(space, costs=(cost_at(space, space.smallest), cost_at(space, space.full)))
 
     # --- the full run ---
@@ -115,7 +124,7 @@ class _Tracer:
         inputs, named = self.inputs, self.named
         if meta:
             inputs, named = tree_map(_to_meta, (inputs, named))
-        self.record = Record(Labels())
+        self.record = Record(Labels(), watched=watched(self.original, self.depth))
         scalars: dict[bool, Scalars] = {}
         problem: Exception | None = None
         for training in (False, True):
@@ -260,6 +269,21 @@ class _Tracer:
                 failed.plan = number
                 return failed
         return None
+
+    def _confirmed(self, made: Draft, sizes: Sizes, blocks: Sequence[Candidate]) -> list[Candidate]:
+        """Those of the blocks without which the model runs, at full and at other widths."""
+        full = {group.name: np.ones(group.units, dtype=np.bool_) for group in made.groups}
+        plans = [full, *_plans(made)[:2]] if made.groups else [full]
+        ways = {block.path: block.way for block in blocks}
+
+        def fails(paths: Sequence[str]) -> bool:
+            absent = {path: ways[path] for path in paths}
+            return any(self.prover.failure(made, sizes, masks, absent=absent) is not None for masks in plans)
+
+        guilty = _guilty([block.path for block in blocks], fails)
+        if guilty:
+            self.notes.append(f"{', '.join(sorted(guilty))} can never be absent: the model does not run without it")
+        return [block for block in blocks if block.path not in guilty]
 
     def _correct(self, made: Draft, sizes: Sizes, failed: OpError) -> None:
         """Pin what the failure is due to, or tie heads to the width they are read from when that may be the cause."""

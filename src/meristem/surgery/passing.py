@@ -1,0 +1,108 @@
+"""Gates of blocks: a live block gives `(1 - g) * x + g * block(x)`, and the task's pull on g is read on the way back.
+
+Blocks stay plain: a forward hook mixes, and a hook on the result reads `g * dL/dg = g * sum(dL/dy * (block(x) - x))`.
+The input and the output it needs are kept by torch for the backward pass anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from meristem.surgery.live import Live
+
+Values = Callable[[str], Tensor | None]
+
+
+class Passing:
+    """Hooks on all blocks that may be absent, until :meth:`detach`. ``values(group)`` is the gate, None: it is 1."""
+
+    def __init__(self, live: Live, values: Values) -> None:
+        self._values, self._live = values, live
+        self._pulls: dict[str, Tensor] = {}
+        self._handles: list[RemovableHandle] = []
+        self.attach()
+
+    def attach(self) -> None:
+        if not self._handles:
+            self._handles = [
+                self._live.tree.module(block.path).register_forward_hook(_Mix(self, group))
+                for group, block in self._live.space.blocks.items()
+            ]
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No hooks inside the block."""
+        attached = bool(self._handles)
+        self.detach()
+        try:
+            yield
+        finally:
+            if attached:
+                self.attach()
+
+    def gate(self, group: str) -> Tensor | None:
+        return self._values(group)
+
+    def add(self, group: str, pull: Tensor) -> None:
+        known = self._pulls.get(group)
+        self._pulls[group] = pull if known is None else known + pull
+
+    def taken(self) -> dict[str, Tensor]:
+        """The pull on each block's gate since the last time it was taken."""
+        pulls, self._pulls = self._pulls, {}
+        return pulls
+
+
+class _Mix:
+    """What one block gives."""
+
+    def __init__(self, passing: Passing, group: str) -> None:
+        self._passing, self._group = passing, group
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        """In a copy of the model, or a pickle of it, nobody listens."""
+        return _deaf, ()
+
+    def __call__(self, module: Any, args: Any, output: Any) -> Any:
+        x, y = args[0], output[0] if isinstance(output, tuple) else output
+        gate = self._passing.gate(self._group)
+        mixed = y if gate is None else torch.lerp(x, y, gate.to(y.dtype).reshape(()))
+        if mixed.requires_grad:
+            mixed.register_hook(_Read(self._passing, self._group, x.detach(), y.detach(), gate))
+        if mixed is y:
+            return None
+        return (mixed, *output[1:]) if isinstance(output, tuple) else mixed
+
+
+class _Read:
+    """Reads the pull when the gradient of the result is known."""
+
+    def __init__(self, passing: Passing, group: str, x: Tensor, y: Tensor, gate: Tensor | None) -> None:
+        self._passing, self._group, self._gate = passing, group, gate
+        self._x, self._y, self._versions = x, y, (x._version, y._version)
+
+    def __call__(self, gradient: Tensor) -> None:
+        if (self._x._version, self._y._version) != self._versions:
+            return  # overwritten by what came next: nothing can be said about this step
+        # In single precision: with half and a scaled loss the sum would overflow.
+        pull = (gradient.float() * (self._y - self._x)).sum(dtype=torch.float32)
+        self._passing.add(self._group, pull if self._gate is None else pull * self._gate.detach().reshape(()))
+
+
+def _deaf() -> Callable[..., None]:
+    return _nothing
+
+
+def _nothing(module: Any, args: Any, output: Any) -> None:
+    """What is left of a hook in a copy."""

@@ -1,0 +1,69 @@
+"""Width and depth together, from the four starts of the paper: filters and whole blocks come and go.
+
+The paper does not say what room there was for blocks, nor the budgets: the room here is what AutoGrow found and more,
+the budgets are ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+
+from torch import nn
+
+from meristem.control.budget import Budget
+from meristem.models.seeds import basic3_resnet, bottleneck4_resnet, plain3_net, plain4_net
+from meristem.run import Run
+from meristem_recipes.cifar import resnet20_cifar10, resnet20_cifar10_short
+from meristem_recipes.imagenet import resnet50_imagenet, resnet50_imagenet_short
+
+
+def basic3_resnet_cifar10() -> Run:
+    about = "Width and depth of a residual network of three stages, up to 42 blocks each, on CIFAR-10, 160 epochs."
+    return _deep(resnet20_cifar10(), "basic3-resnet-cifar10", about, partial(basic3_resnet, (42, 42, 42)), "40%")
+
+
+def plain3_net_cifar10() -> Run:
+    about = "The same without shortcuts, up to 23 blocks a stage."
+    return _deep(resnet20_cifar10(), "plain3-net-cifar10", about, partial(plain3_net, (23, 23, 23)), "40%")
+
+
+def bottleneck4_resnet_imagenet() -> Run:
+    about = "Width and depth of a residual network of four stages, up to 9 blocks each, on ImageNet, 90 epochs."
+    return _deep(
+        resnet50_imagenet(), "bottleneck4-resnet-imagenet", about, partial(bottleneck4_resnet, (9, 9, 9, 9)), "50%"
+    )
+
+
+def plain4_net_imagenet() -> Run:
+    about = "The same without shortcuts, up to 6 blocks a stage."
+    return _deep(resnet50_imagenet(), "plain4-net-imagenet", about, partial(plain4_net, (6, 6, 6, 6)), "50%")
+
+
+def basic3_resnet_cifar10_short() -> Run:
+    about = "The same in minutes on two cores: up to 6 blocks a stage, 16 000 images of 16x16 pixels, 12 epochs."
+    room = partial(basic3_resnet, (6, 6, 6))
+    return _deep(resnet20_cifar10_short(), "basic3-resnet-cifar10-short", about, room, "40%")
+
+
+def plain3_net_cifar10_short() -> Run:
+    about = "The same in minutes on two cores: up to 6 blocks a stage, 16 000 images of 16x16 pixels, 12 epochs."
+    room = partial(plain3_net, (6, 6, 6))
+    return _deep(resnet20_cifar10_short(), "plain3-net-cifar10-short", about, room, "40%")
+
+
+def bottleneck4_resnet_imagenet_short() -> Run:
+    about = "The same in minutes on two cores: up to 3 blocks a stage, 10 classes at 64 pixels, 12 epochs."
+    room = partial(bottleneck4_resnet, (3, 3, 3, 3))
+    return _deep(resnet50_imagenet_short(), "bottleneck4-resnet-imagenet-short", about, room, "50%")
+
+
+def plain4_net_imagenet_short() -> Run:
+    about = "The same in minutes on two cores: up to 3 blocks a stage, 10 classes at 64 pixels, 12 epochs."
+    room = partial(plain4_net, (3, 3, 3, 3))
+    return _deep(resnet50_imagenet_short(), "plain4-net-imagenet-short", about, room, "50%")
+
+
+def _deep(run: Run, name: str, about: str, model: Callable[..., nn.Module], share: str) -> Run:
+    return dataclasses.replace(run, name=name, about=about, model=model, depth=True, budget=Budget(params=share))

@@ -1,0 +1,208 @@
+"""A grower on a model whose blocks may be absent: what it records, what ticks, what comes and goes, what it exports."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import meristem
+from deep import DEEP
+from growing import PRESETS, Growth, batch
+from helpers import assert_all_near, loss, run
+from meristem import Budget, methods
+from meristem.gate import Sigmoid
+
+MOVING = [preset for preset in PRESETS if preset != "uniform"]
+presets = pytest.mark.parametrize("preset", PRESETS)
+
+
+def hooks(model: nn.Module) -> list[str]:
+    return [path for path, m in model.named_modules() if m._forward_hooks or m._forward_pre_hooks]
+
+
+@presets
+def test_history_counts_the_blocks_of_each_stage(preset: str, space_of) -> None:
+    torch.manual_seed(0)
+    growth = Growth("deep_residual", space_of("deep_residual"), preset, epochs=5)
+    for _ in range(5):
+        now = {
+            name: sum(not isinstance(block, nn.Identity) for block in stage)
+            for name, stage in zip(("stages.0", "stages.1", "stages.2"), growth.model.stages, strict=True)
+        }
+        growth.go(growth.done + growth.steps)
+        assert growth.grower.records[-1]["blocks"] == now
+        assert all(count >= 1 for count in now.values())
+
+
+def test_models_without_stages_have_no_blocks_in_their_history(space_of) -> None:
+    assert Growth("mlp", space_of("mlp"), epochs=2).go().grower.records[-1]["blocks"] == {}
+
+
+@pytest.mark.parametrize("preset", MOVING)
+def test_blocks_come(preset: str, space_of) -> None:
+    """Small at the start, deeper at the end, and the blocks that came are trained."""
+    torch.manual_seed(0)
+    budget = Budget(params="90%")
+    growth = Growth("deep_residual", space_of("deep_residual"), preset, epochs=6, budget=budget)
+    first = growth.grower.live.tree.absent
+    growth.go()
+    counts = [sum(record["blocks"].values()) for record in growth.grower.records]
+    assert first
+    if preset != "paper":  # whose draws are free
+        assert counts[-1] > counts[0]
+    for parameter in growth.model.parameters():
+        assert parameter.isfinite().all()
+        assert parameter in growth.optimizer.state
+
+
+@pytest.mark.parametrize("preset", ["random", "gates", "paper"])
+def test_blocks_go_too(preset: str, space_of) -> None:
+    """Some block that lived leaves again; its module is kept and comes back as the same one."""
+    space, gone, back = space_of("deep_residual"), set[str](), set[str]()
+    for seed in range(2):
+        torch.manual_seed(seed)
+        growth = Growth("deep_residual", space, preset, epochs=7, steps=1, seed=seed)
+        before = growth.grower.live.masks
+        modules = {block.path: growth.grower.live.tree.module(block.path) for block in space.blocks.values()}
+        left = set[str]()
+        for _ in range(7):
+            growth.step()
+            after = growth.grower.live.masks
+            left |= {group for group in space.blocks if before[group][0] and not after[group][0]}
+            back |= {group for group in left if after[group][0]}
+            for path, module in modules.items():
+                assert growth.grower.live.tree.module(path) is module
+            before = after
+        gone |= left
+    assert gone, "no block ever left"
+
+
+@pytest.mark.parametrize("preset", ["default", "gates", "paper"])
+def test_what_is_overruled_does_not_tick(preset: str, space_of) -> None:
+    """Units of an absent block take no part: no epoch is counted for their temperature, and none is recorded."""
+    torch.manual_seed(0)
+    space = space_of("deep_residual")
+    growth = Growth("deep_residual", space, preset, epochs=6)
+    grower = growth.grower
+    seen = False
+    while grower.epoch < 6:
+        drawn = {name: values.copy() for name, values in grower._drawn.items()}
+        scores = grower._learner.scores
+        overruled = [g for g, owner in space.inner.items() if not grower.live.masks[owner][0]]
+        assert grower.live.overruled == set(overruled)
+        masks = grower.live.masks
+        absent = [group for group in space.blocks if not masks[group][0]]
+        growth.go(growth.done + growth.steps)
+        for name in (*overruled, *absent):
+            assert np.array_equal(grower._drawn[name], drawn[name]), name
+            assert name not in grower.records[-1]["temperature"]
+            assert name not in grower.records[-1]["gates"]
+            if preset == "default":
+                assert np.array_equal(grower._learner.scores[name], scores[name]), name
+        for name in set(space.groups) - {*overruled, *absent}:
+            assert np.array_equal(grower._drawn[name], drawn[name] + masks[name])
+        seen |= bool(overruled)
+    assert seen
+
+
+@pytest.mark.parametrize("preset", ["default", "worth"])
+def test_live_blocks_have_evidence(preset: str, space_of) -> None:
+    torch.manual_seed(0)
+    budget = Budget(params="90%")
+    grower = Growth("deep_masked", space_of("deep_masked"), preset, epochs=6, budget=budget).go(4).grower
+    for group in grower.space.blocks:
+        assert (grower._learner.scores[group][0] > 0) == bool(grower.live.lived[group][0]) or grower.epoch < 3
+
+
+# --- export -------------------------------------------------------------------------------------------------------
+
+
+@presets
+@pytest.mark.parametrize("name", ["deep_residual", "deep_masked"])
+def test_export_in_the_middle_of_a_run(name: str, preset: str, space_of, tmp_path: Path) -> None:
+    """No hook of ours is in it, it is no larger than the model, and it computes what the model computes.
+
+    Soft gates of blocks are the exception: there is no place in a plain block to fold them into. They are open.
+    """
+    torch.manual_seed(0)
+    growth = Growth(name, space_of(name), preset, epochs=6).go(6)
+    inputs = batch(growth.inputs)
+    growth.model.eval()
+    plain = growth.grower.export()
+    assert hooks(plain) == []
+    growth.grower.save(tmp_path / "net")
+    fresh = meristem.load(tmp_path / "net", DEEP[name].build(seed=5)[0].eval())
+    learning = growth.grower.method.learning
+    soft = isinstance(getattr(learning, "gate", None), Sigmoid)
+    if soft:
+        growth.grower._passing.detach()
+    with torch.no_grad():
+        expected = run(growth.model, inputs)
+        assert_all_near(run(plain, inputs), expected, 1e-5)
+        assert_all_near(run(fresh, inputs), expected, 1e-5)
+    if soft:
+        growth.grower._passing.attach()
+    growth.model.train()
+    growth.go()
+
+
+@presets
+def test_after_the_last_epoch_nothing_of_ours_is_left_but_the_gates(preset: str, space_of) -> None:
+    torch.manual_seed(0)
+    growth = Growth("deep_residual", space_of("deep_residual"), preset, epochs=4).go()
+    if growth.grower._gates is None:
+        assert hooks(growth.model) == []
+    inputs = batch(growth.inputs)
+    growth.model.eval()
+    with torch.no_grad():
+        assert_all_near(run(growth.grower.export(), inputs), run(growth.model, inputs), 1e-5)
+
+
+def test_nobody_listens_after_the_freeze(space_of) -> None:
+    """Nothing is decided any more, so nothing is read on the way back."""
+    torch.manual_seed(0)
+    growth = Growth("deep_residual", space_of("deep_residual"), epochs=8)
+    last = growth.grower.trajectory.last_decision
+    growth.go(growth.steps * last)
+    assert hooks(growth.model)
+    growth.go(growth.steps * (last + 1))
+    assert growth.grower.epoch < 8
+    assert hooks(growth.model) == []
+
+
+def test_a_copy_by_the_user_does_not_drag_the_grower_along(space_of) -> None:
+    """An average of the weights is a deep copy of the model, made while it grows."""
+    torch.manual_seed(0)
+    growth = Growth("deep_residual", space_of("deep_residual"), epochs=6).go(6)
+    twin = copy.deepcopy(growth.model)
+    held = [h for m in twin.modules() for h in m._forward_hooks.values()]
+    assert not any(getattr(hook, "_passing", None) is not None for hook in held)
+    loss(run(twin.eval(), growth.inputs)).backward()
+    assert growth.grower._passing.taken() == {}
+    growth.model.eval()
+    with torch.no_grad():
+        assert_all_near(run(twin, growth.inputs), run(growth.model, growth.inputs), 0.0)
+    growth.model.train()
+    growth.go()
+
+
+def test_direct_design_names_blocks(space_of) -> None:
+    """Widths of blocks are 0 or 1; what is asked for is what is trained."""
+    space = space_of("deep_residual")
+    widths = {**space.full, "stages.0.1:block": 0, "stages.2.1:block": 0}
+    method = methods()["uniform"]()
+    growth = Growth(
+        "deep_residual",
+        space,
+        replace(method, widths=tuple(widths.items())),
+        epochs=2,
+        budget=Budget(params="100%"),
+    ).go()
+    assert growth.grower.widths == widths
+    assert growth.grower.live.tree.absent == ("stages.0.1", "stages.2.1")
