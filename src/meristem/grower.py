@@ -15,16 +15,7 @@ import torch
 from torch import nn, optim
 
 from meristem import checkpoint
-from meristem.control.arguments import (
-    check_arguments,
-    check_numbers,
-    check_training,
-    difference,
-    has_closure,
-    numbers,
-    plain,
-    samples_of_a_step,
-)
+from meristem.control import arguments
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.fit import even, fit
@@ -77,16 +68,16 @@ class Grower:
         history: str | Path | None = None,
     ) -> None:
         self.method = Method() if method is None else method
-        check_arguments(model, optimizer, budget, self.method, space)
-        check_numbers(epochs, seed, batch_size)
-        self.model = plain(model)
-        check_training(self.model, optimizer)
+        arguments.check_arguments(model, optimizer, budget, self.method, space)
+        arguments.check_numbers(epochs, seed, batch_size)
+        self.model = arguments.plain(model)
+        arguments.check_training(self.model, optimizer)
         _check_free(optimizer)
         self.epochs, self.budget, self.seed = epochs, budget, seed
         self.space = space if space is not None else _traced(self.model, example_inputs)
         if not self.space.groups:
             raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
-        step_samples = samples_of_a_step(example_inputs, batch_size)
+        step_samples = arguments.samples_of_a_step(example_inputs, batch_size)
         self._prices = Prices(self.space)
         self.trajectory = plan_trajectory(budget, self.method.course, self._prices, self.method.freeze, epochs)
         self._rng = np.random.default_rng(seed)
@@ -119,7 +110,7 @@ class Grower:
                 f"call it once an epoch"
             )
         self.live.check_untouched()
-        metrics = numbers(metrics)
+        metrics = arguments.numbers(metrics)
         self._learner.finish()
         record = self._record(metrics)
         for name, mask in self.live.active.items():
@@ -127,7 +118,7 @@ class Grower:
         self._lr_fracs += self._lr_frac()
         self._steps_planned = self._steps * self.epochs
         self._steps, self.epoch = 0, self.epoch + 1
-        decision = self._decide()
+        decision = self._decide(record)
         plan = None if decision is None else self._plan(decision)
         if plan is not None:
             self.live.apply(plan)
@@ -179,6 +170,8 @@ class Grower:
         """The units of the first epoch: the same share of every group, or the widths the method asks for."""
         if self.method.widths is not None:
             return self._given_widths(dict(self.method.widths))
+        if self.method.full_width:
+            return self._given_widths({name: group.units * group.least for name, group in self.space.groups.items()})
         masks = fit(self._prices, even(self.space), self.trajectory.at(0))
         return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 
@@ -197,7 +190,7 @@ class Grower:
             name: np.where(mask, _FIRST_SCORE, logit(1.0 / (len(mask) + 1))) for name, mask in self.live.masks.items()
         }
 
-    def _decide(self) -> Decision | None:
+    def _decide(self, record: Record) -> Decision | None:
         if self.epoch > self.trajectory.last_decision or self.epoch >= self.epochs:
             return None
         view = View(
@@ -209,6 +202,7 @@ class Grower:
             caps=self.trajectory.caps,
             last=self.epoch == self.trajectory.last_decision,
             prices=self._prices,
+            records=[*self.records, record],
         )
         decision = self.method.controller.decide(view, self._rng)
         self._learner.push(decision.push)
@@ -257,11 +251,11 @@ class Grower:
         return self._passing.paused() if self._passing is not None else nullcontext()
 
     def _before_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not has_closure(args, kwargs):
+        if not arguments.has_closure(args, kwargs):
             self._learn()
 
     def _after_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if has_closure(args, kwargs):  # gradients were made inside the step
+        if arguments.has_closure(args, kwargs):  # gradients were made inside the step
             self._learn()
 
     @torch.no_grad()
@@ -349,7 +343,8 @@ class Grower:
         mine, theirs = self._identity(), state["identity"]
         for what in mine:
             if mine[what] != theirs.get(what):
-                raise FileError(f"{path} was saved by another run: {difference(what, theirs.get(what), mine[what])}")
+                what_differs = arguments.difference(what, theirs.get(what), mine[what])
+                raise FileError(f"{path} was saved by another run: {what_differs}")
         try:
             self.live.load_state(state["live"])
         except SurgeryError as error:

@@ -20,13 +20,24 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.control.budget import Budget
-from meristem.control.method import Method, direct, methods, uniform
+from meristem.control.method import Method, autogrow, direct, methods, uniform
 from meristem.cost.count import count_macs, count_params
 from meristem.errors import DataError, FileError, MeristemError
 from meristem.folder import Folder, write_json
 from meristem.grower import Grower
 from meristem.rates import warmed
-from meristem.run import DENSE, DIRECT, MOVABLE, RESULT_FORMAT, Data, Record, Run, description, finished_result
+from meristem.run import (
+    AUTOGROW,
+    DENSE,
+    DIRECT,
+    MOVABLE,
+    RESULT_FORMAT,
+    Data,
+    Record,
+    Run,
+    description,
+    finished_result,
+)
 from meristem.trace.trace import trace
 
 Item = TypeVar("Item")
@@ -305,6 +316,8 @@ def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
 def chosen_method(run: Run) -> Method:
     if run.method == DENSE:  # a network of fixed size whose size is all of it
         return dataclasses.replace(uniform(), native_scale=False)
+    if run.method == AUTOGROW:
+        return autogrow()
     if run.method != DIRECT:
         return methods()[run.method]()
     if run.widths is None:

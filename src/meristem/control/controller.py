@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class View:
     caps: Mapping[str, float]
     last: bool  # no decision comes after this one
     prices: Prices = field(repr=False)
+    records: Sequence[Mapping[str, Any]] = field(default=(), repr=False)  # of the epochs so far
 
     @property
     def widths(self) -> dict[str, int]:

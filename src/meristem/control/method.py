@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from meristem.control.autogrow import AutoGrow
 from meristem.control.controller import Controller, Exact, Feedback, Keep
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
 from meristem.control.value import InStep, Worth
@@ -39,6 +40,7 @@ class Method:
     freeze: float = 0.75
     side: Side = Side.READING
     widths: tuple[tuple[str, int], ...] | None = None  # of the start; None: the same share of every group
+    full_width: bool = False  # the start has all units, and no block that may be absent
     native_scale: bool = False  # at the start, weights as wide as if the model had been built at that size
 
 
@@ -79,6 +81,11 @@ def uniform() -> Method:
 def direct(widths: Mapping[str, int]) -> Method:
     """Nothing grows: a network of these widths, trained from scratch (direct design)."""
     return replace(uniform(), widths=tuple(widths.items()))
+
+
+def autogrow() -> Method:
+    """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
+    return Method(Nothing(), AutoGrow(), Course(start=0.0, grown=0.0, peak=1.0), full_width=True)
 
 
 def methods() -> dict[str, Callable[[], Method]]:

@@ -1,0 +1,95 @@
+"""AutoGrow: one block at a time, stage by stage, until a stage no longer helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meristem
+from meristem.control.autogrow import AutoGrow
+from meristem.control.method import autogrow
+from meristem.errors import BudgetError, MeristemError
+from meristem.models.seeds import basic3_resnet
+from meristem.space.space import Block, Stage
+
+STAGES = tuple(
+    Stage(name, tuple(Block(f"{name}.{n}:block", f"{name}.{n}", "replaced") for n in (1, 2, 3)), 1) for name in "abc"
+)
+
+
+def grown(results: list[float], epochs: int, policy: AutoGrow) -> list[str | None]:
+    """Which stage gets a block after each epoch that has these results."""
+    blocks, records, found = dict.fromkeys("abc", 1), list[dict[str, Any]](), list[str | None]()
+    for epoch, result in enumerate(results, 1):
+        metrics = {"val_accuracy": result}
+        records.append({"epoch": epoch, "progress": epoch / epochs, "blocks": dict(blocks), "metrics": metrics})
+        stage = policy.next_stage(STAGES, records)
+        found.append(stage.name if stage else None)
+        if stage:
+            blocks[stage.name] += 1
+    return found
+
+
+def test_stages_take_turns_as_long_as_results_get_better() -> None:
+    rising = [0.1 * n for n in range(1, 13)]
+    assert grown(rising, 12, AutoGrow()) == [*"abcabcabc", None, None, None]  # then all are full
+    assert grown(rising[:6], 12, AutoGrow(every=2)) == [None, "a", None, "b", None, "c"]
+
+
+def test_a_stage_that_does_not_help_is_finished() -> None:
+    """The best result stays the same for three epochs: the stage that grew last stops, then the next one, and so on."""
+    still = [0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]
+    assert grown(still, 12, AutoGrow(patience=0.25)) == ["a", "b", "c", "a", "b", "c", None, None]
+
+
+def grower(budget: str = "100%", depth: bool = True) -> tuple[meristem.Grower, torch.nn.Module]:
+    torch.manual_seed(0)
+    model = basic3_resnet((3, 2, 3), width=4)
+    example = torch.randn(1, 3, 8, 8)
+    space = meristem.trace(model, example, depth=depth)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    settings = {"budget": meristem.Budget(params=budget), "epochs": 8, "method": autogrow(), "space": space}
+    return meristem.Grower(model, optimizer, example, **settings), model
+
+
+def epoch(growing: meristem.Grower, model: torch.nn.Module) -> None:
+    images, labels = torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,))
+    growing.optimizer.zero_grad()
+    F.cross_entropy(model(images), labels).backward()
+    growing.optimizer.step()
+
+
+def test_it_starts_at_full_width_with_one_block_a_stage_and_only_grows() -> None:
+    growing, model = grower()
+    widths = [width for name, width in growing.widths.items() if not name.endswith(":block")]
+    assert widths == [group.units for group in growing.space.groups.values() if group.kind != "depth"]
+    seen = []
+    for number in range(8):
+        epoch(growing, model)
+        seen.append(tuple(growing.step(val_accuracy=0.1 * number)["blocks"].values()))
+    assert seen == [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2), (3, 2, 2), (3, 2, 3), (3, 2, 3), (3, 2, 3)]
+    assert growing.records[-1]["params_frac"] == 1.0
+
+
+def test_a_budget_is_a_cap() -> None:
+    growing, model = grower("60%")
+    for number in range(8):
+        epoch(growing, model)
+        record = growing.step(val_accuracy=0.1 * number)
+        assert record["params_frac"] <= 0.6
+    with pytest.raises(BudgetError, match="the method's widths have"):
+        grower("20%")
+
+
+def test_what_it_needs() -> None:
+    growing, model = grower()
+    epoch(growing, model)
+    with pytest.raises(MeristemError, match="autogrow decides by val_accuracy, which the epoch was not given"):
+        growing.step(loss=1.0)
+    growing, model = grower(depth=False)
+    epoch(growing, model)
+    with pytest.raises(MeristemError, match="this space has none: trace the model with depth=True"):
+        growing.step(val_accuracy=0.5)
