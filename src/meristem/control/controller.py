@@ -152,10 +152,12 @@ def solve_push(
 class Feedback:
     """The paper's controller (Eq. 5): the penalty's strength follows the distance from the budget, draws are free.
 
-    The distance is the largest over the metrics. The last draw is trimmed to the budget: a cap is a cap.
+    The distance is the largest over the metrics. The last draw is trimmed to the budget: a cap is a cap. ``deep_base``
+    takes the place of ``base`` where blocks come and go, too; `Descent` has their share of the penalty.
     """
 
     base: float = 0.5
+    deep_base: float = 1.0
     draw: Draw = Independent()
     follows_plan: bool = False
 
@@ -171,7 +173,8 @@ class Feedback:
             drawn = fit(view.prices, kept, view.caps)
             widths = {name: int(mask.sum()) for name, mask in drawn.items()}
         above = max(view.prices.share(name, widths) - cap for name, cap in view.caps.items())
-        return Decision(drawn, strength=self.base * above)
+        base = self.deep_base if view.prices.space.stages else self.base
+        return Decision(drawn, strength=base * above)
 
 
 @dataclass(frozen=True)
