@@ -214,7 +214,7 @@ def test_several_runs_are_not_put_into_the_folder_of_one(capsys: pytest.CaptureF
     ("words", "message"),
     [
         ("sweep small_recipe:tiny --budgets 30%,x", "'x' is not an amount"),
-        ("sweep small_recipe:tiny --budgets 30% --arms grwn", "there is no arm 'grwn'; did you mean grown?"),
+        ("sweep small_recipe:tiny --budgets 30% --arms grwn", "there is no arm 'grwn'; did you mean grown"),
         ("sweep small_recipe:tiny --budgets 30% --arms direct", "the arm direct trains the widths of the arm grown"),
         ("sweep small_recipe:tiny --budgets 30% --seeds 0", "--seeds must be a whole number of at least 1, got '0'"),
         ("sweep small_recipe:tiny --budgets 30% --jobs two", "--jobs must be a whole number of at least 1, got 'two'"),
