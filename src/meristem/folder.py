@@ -35,6 +35,11 @@ class Folder:
         return self.path / "run.json"
 
     @property
+    def space(self) -> Path:
+        """What may grow, in outline: for those who look at the run without its model."""
+        return self.path / "space.json"
+
+    @property
     def history(self) -> Path:
         return self.path / "history.jsonl"
 

@@ -38,6 +38,7 @@ from meristem.run import (
     description,
     finished_result,
 )
+from meristem.space.outline import outline
 from meristem.trace.trace import trace
 
 Item = TypeVar("Item")
@@ -117,6 +118,7 @@ def carry_out(run: Run, folder: Folder, watcher: Watcher) -> Record:
     grower = training.grower
     if not folder.description.exists():
         folder.describe(description(run))
+        write_json(folder.space, outline(grower.space))
     if folder.checkpoint.exists():
         training.resume(folder.checkpoint)
     watcher.start(run, grower)
