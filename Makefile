@@ -13,7 +13,7 @@ help:
 	@echo "make clean  remove the environment and caches"
 
 grow: $(VENV)/.run
-	$(BIN)/meristem grow
+	$(BIN)/meristem grow --report
 
 # A passive wait keeps two-threaded torch from collapsing when another process wants the cores.
 test: $(VENV)/.dev
@@ -32,9 +32,9 @@ $(BIN)/python:
 
 # Stamps: installed once, again only when the requirements change. The dev install contains the plain one.
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[report]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[dev,images,onnx]'
+	$(INSTALL) -e '.[dev,images,onnx,report]'
 	@touch $@ $(VENV)/.run

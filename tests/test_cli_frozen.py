@@ -12,12 +12,13 @@ from meristem.cli import _parser, main
 
 _SETTINGS = {"RECIPE", "--data", "--device", "--epochs", "--method", "--model", "--seed", "--set"}
 FROZEN = {
-    "grow": {*_SETTINGS, "--budget", "--jobs", "--out", "--resume", "--seeds", "--with-dense"},
-    "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--seeds"},
+    "grow": {*_SETTINGS, "--budget", "--jobs", "--out", "--report", "--resume", "--seeds", "--with-dense"},
+    "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--report", "--seeds"},
     "list": set(),
     "export": {"RUN", "--model", "--out", "--recipe"},
     "data": {"NAME", "DIR"},
     "evaluate": {"RUN", "--data", "--device", "--model", "--recipe"},
+    "report": {"RUN", "--out"},
     "trace": {"--input", "--model", "--pin", "--strict"},
 }
 

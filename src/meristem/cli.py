@@ -64,6 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("folder", metavar="DIR", help="where it goes")
     data.set_defaults(command="data:fetch")
     _add_evaluate(commands.add_parser("evaluate", help="load the network of a finished run and test it again"))
+    report = commands.add_parser("report", help="draw runs: one page, and figures as PNG and SVG", description=_REPORT)
+    report.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs, or folders with runs in them")
+    report.add_argument("--out", metavar="DIR", help="where it goes (default: RUN, or for several: report)")
+    report.set_defaults(command="report:write")
     _add_trace(
         commands.add_parser(
             "trace",
@@ -72,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     return parser
+
+
+_REPORT = (
+    "Runs that differ in their seeds alone become one curve with a band; others are overlaid. A run may be unfinished: "
+    "the report shows what is there."
+)
 
 
 _GROW = "Without RECIPE: a small residual network on handwritten digits, about a minute on a laptop."
@@ -91,6 +101,7 @@ def _add_grow(grow: argparse.ArgumentParser) -> None:
     grow.add_argument(
         "--resume", metavar="DIR", nargs="?", const="", help="go on with a stopped run (default: the latest one)"
     )
+    _add_report(grow)
     grow.add_argument("--seeds", metavar="N", help="run N seeds, from --seed on, and show mean and deviation")
     _add_jobs(grow)
     grow.set_defaults(command="grow:grow")
@@ -106,6 +117,7 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument("--out", metavar="DIR", help="the folder of all runs (default: runs/RECIPE-sweep)")
     sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")
     _add_jobs(sweep)
+    _add_report(sweep)
     sweep.set_defaults(command="study:sweep")
 
 
@@ -130,6 +142,10 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--set", metavar="FIELD=VALUE", action="append", default=[], help="any other setting, e.g. lr=0.05; repeat"
     )
+
+
+def _add_report(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--report", action="store_true", help="draw it at the end, as `meristem report` does")
 
 
 def _add_jobs(command: argparse.ArgumentParser) -> None:

@@ -70,12 +70,23 @@ def _drop_unfinished_line(path: Path) -> None:
 
 def read_history(path: str | Path) -> list[Record]:
     """All whole records of a file. An unfinished last line is left out; a damaged line elsewhere is an error."""
+    records, damaged = readable_records(path)
+    if damaged:
+        raise FileError(f"line {damaged[0]} of {path} is damaged; the lines before it are good")
+    return records
+
+
+def readable_records(path: str | Path) -> tuple[list[Record], list[int]]:
+    """All records of a file that can be read, and the numbers of the lines that cannot.
+
+    A last line without its newline is neither: its writer was stopped, or is writing it just now.
+    """
     path = Path(path)
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise FileError(f"the history {path} cannot be read: {error.strerror}") from None
-    records: list[Record] = []
+    records, damaged = list[Record](), list[int]()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -83,12 +94,11 @@ def read_history(path: str | Path) -> list[Record]:
             record = json.loads(line)
             if not isinstance(record, dict):
                 raise ValueError("not an object")
+            records.append(record)
         except ValueError:
-            if number == len(lines):  # no newline after it: the writer was stopped here
-                break
-            raise FileError(f"line {number} of {path} is damaged; the lines before it are good") from None
-        records.append(record)
-    return records
+            if number < len(lines):
+                damaged.append(number)
+    return records, damaged
 
 
 # --- what a record holds about structure ---

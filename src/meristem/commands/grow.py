@@ -13,6 +13,7 @@ import torch
 from meristem.commands import study
 from meristem.commands.arguments import given_settings
 from meristem.commands.recipes import begun_run, recipe
+from meristem.commands.report import check_drawing, written
 from meristem.errors import DataError, MeristemError
 from meristem.folder import Folder, free_folder, latest_folder
 from meristem.loop import carry_out
@@ -26,6 +27,8 @@ _DEFAULT = "digits"
 def grow(args: argparse.Namespace) -> int:
     if args.seeds is not None:
         return study.seeds(args)
+    if args.report:
+        check_drawing()
     settings = given_settings(args)
     folder, run = _new(args, settings) if args.resume is None else _resumed(args, settings)
     progress = Progress(sys.stdout)
@@ -47,6 +50,11 @@ def grow(args: argparse.Namespace) -> int:
         again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
         print(f"\nTo train the full model for comparison: {again}")
     print(f"\nEverything is in {folder.path}; the network itself in {folder.model}")
+    print(
+        written([folder.path], folder.path)
+        if args.report
+        else f"To draw it: meristem report {shlex.quote(str(folder.path))}"
+    )
     return 0
 
 

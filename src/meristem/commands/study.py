@@ -14,6 +14,7 @@ import torch
 
 from meristem.commands.arguments import given_settings, whole_number
 from meristem.commands.recipes import recipe
+from meristem.commands.report import check_drawing, written
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
 from meristem.folder import Folder
@@ -65,6 +66,8 @@ def _budget(run: Run, metric: str | None, amount: str) -> Budget:
 
 
 def _carry_out(args: argparse.Namespace, study: Study) -> int:
+    if args.report:
+        check_drawing()
     if Folder(study.out).description.exists():
         raise MeristemError(f"{study.out} holds a single run; several need a folder of their own: give another --out")
     for case in study.cases():  # what is wrong is told before hours of training
@@ -85,6 +88,7 @@ def _carry_out(args: argparse.Namespace, study: Study) -> int:
     if rows := study.rows():
         path = study.write_table()
         print(f"\n{spread_table(rows)}\n\nEverything is in {study.out}; this table, one line a run, in {path}")
+        print(written([study.out], study.out) if args.report else f"To draw it: meristem report {study.out}")
     if failed:
         missing = sum(study.result(case) is None for case in waiting)
         raise MeristemError(f"{missing} of {len(waiting)} runs failed: {'; '.join(failed)}")

@@ -39,7 +39,7 @@ def width(form: Mapping[str, Any], widths: Mapping[str, float]) -> float:
     >>> width({"size": 20, "terms": [[1.0, ["a"]], [4.0, []]]}, {"a": 3})
     7.0
     """
-    return sum(coefficient * math.prod(widths[group] for group in groups) for coefficient, groups in form["terms"])
+    return float(sum(factor * math.prod(widths[group] for group in groups) for factor, groups in form["terms"]))
 
 
 def _group(space: Space, name: str) -> dict[str, Any]:

@@ -1,0 +1,35 @@
+"""``meristem report``: runs as one page and figures."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+from meristem.errors import MeristemError
+
+
+def write(args: argparse.Namespace) -> int:
+    runs = [Path(run) for run in args.runs]
+    out = Path(args.out) if args.out else runs[0] if len(runs) == 1 else Path("report")
+    print(written(runs, out))
+    return 0
+
+
+def check_drawing() -> None:
+    """Refuses at once what could only be refused at the end of a long run."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MeristemError("drawing needs matplotlib; install it by: pip install 'meristem[report]'")
+
+
+def written(runs: list[Path], out: Path) -> str:
+    """Write the report; what is to be said of it."""
+    check_drawing()
+    from meristem.report.report import write_report
+
+    report = write_report(runs, out)
+    lines = [f"note: {remark}" for remark in report.remarks]
+    figures = len(report.figures) // 2
+    return "\n".join(
+        [*lines, f"The report is {report.page}, with {figures} figures as PNG and SVG in {out / 'figures'}"]
+    )

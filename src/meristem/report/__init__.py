@@ -1,0 +1,1 @@
+"""Runs as pictures: figures and one page that needs nothing else. Drawing needs the extra ``report``."""

@@ -1,0 +1,204 @@
+"""Curves over the epochs of one or several experiments: metrics, cost, spend, time, and what came out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from meristem.metric import metric
+from meristem.report.bundles import Bundle, Spread
+from meristem.report.reading import FloatArray, Shown
+from meristem.report.style import INK, MUTED, SERIES, Drawing, by_epoch, canvas, colours, legend, wide_range
+
+_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1, 1.5)))
+
+
+def curve_drawings(bundles: Sequence[Bundle]) -> Iterator[Drawing]:
+    for draw in (_metric, _loss, _cost, _epoch_macs, _total_macs, _seconds):
+        drawing = draw(bundles)
+        if drawing is not None:
+            yield drawing
+
+
+def line(axes: Axes, x: FloatArray, values: Spread, colour: str, label: str | None, dashes: object = "-") -> None:
+    """A mean, and a band of one deviation to both sides where seeds differ."""
+    known = np.isfinite(values.mean)
+    mark = "o" if known.sum() == 1 else None  # a line of one point cannot be seen
+    axes.plot(x[known], values.mean[known], color=colour, label=label, linestyle=dashes, marker=mark, markersize=4)
+    if (values.deviation > 0).any():
+        low, high = values.mean - values.deviation, values.mean + values.deviation
+        axes.fill_between(x[known], low[known], high[known], color=colour, alpha=0.18, linewidth=0)
+
+
+def _overlaid(
+    bundles: Sequence[Bundle], curve: Callable[[Shown], FloatArray], label: str, from_zero: bool
+) -> tuple[Figure, Axes] | None:
+    spreads = [(bundle, bundle.over_seeds(curve)) for bundle in bundles]
+    if not any(values.known for _, values in spreads):
+        return None
+    figure, (axes,) = canvas()
+    for (bundle, values), colour in zip(spreads, colours(len(bundles)), strict=True):
+        if values.known:
+            line(axes, bundle.epochs, values, colour, bundle.title)
+    by_epoch(axes, label, from_zero)
+    return figure, axes
+
+
+def headline(bundles: Sequence[Bundle]) -> str | None:
+    """The metric people look at: what the results say, or the first one that is no loss."""
+    for bundle in bundles:
+        for run in bundle.runs:
+            if run.result is not None and run.result.get("headline"):
+                return str(run.result["headline"])
+    names = [name for bundle in bundles for run in bundle.runs for name in run.names("metrics")]
+    return next((name.removeprefix("val_") for name in names if name.startswith("val_") and name != "val_loss"), None)
+
+
+def _metric(bundles: Sequence[Bundle]) -> Drawing | None:
+    """Over the epochs, if it was watched; of tests alone there is a table."""
+    name = headline(bundles)
+    if name is None or not any(bundle.column("metrics", f"val_{name}").known for bundle in bundles):
+        return None
+    figure, (axes,) = canvas()
+    sentence, scale = f"The {name} on the validation data after each epoch.", metric(name).shown(1.0)
+    for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
+        line(axes, bundle.epochs, bundle.column("metrics", f"val_{name}").times(scale), colour, bundle.title)
+        tests = scale * bundle.finals("test", name)
+        if np.isfinite(tests).any():
+            axes.plot(np.full(len(tests), bundle.epochs[-1]), tests, "D", color=colour, markersize=4.5, alpha=0.8)
+            sentence = (
+                f"{sentence.partition(' Diamonds')[0]} Diamonds: the {name} of the final network on the test data."
+            )
+    by_epoch(axes, metric(name).title)
+    legend(axes)
+    return Drawing(name, _capital(name), sentence, figure)
+
+
+def _loss(bundles: Sequence[Bundle]) -> Drawing | None:
+    figure, (axes,) = canvas()
+    for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
+        for key, dashes, word in (("train_loss", "-", "training"), ("val_loss", _DASHES[1], "validation")):
+            values = bundle.column("metrics", key)
+            if values.known and len(bundles) == 1:
+                line(axes, bundle.epochs, values, SERIES[len(axes.lines)], word, dashes)
+            elif values.known:
+                line(axes, bundle.epochs, values, colour, f"{bundle.title}: {word}", dashes)
+    if not axes.lines:
+        return None
+    by_epoch(axes, "loss")
+    wide_range(axes, [float(value) for drawn in axes.lines for value in np.asarray(drawn.get_ydata())])
+    legend(axes)
+    sentence = "The mean loss over each epoch's training batches, and on the validation data after it."
+    return Drawing("loss", "Loss", sentence, figure)
+
+
+def _cost(bundles: Sequence[Bundle]) -> Drawing | None:
+    """Of one experiment: every cost with its plan and its cap; of several: the parameters of each."""
+    figure, (axes,) = canvas()
+    single = len(bundles) == 1
+    drawn = False
+    for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
+        planned = [name for name in bundle.first.names("planned") if bundle.column("planned", name).known]
+        costs = ["params", "macs"] if single else (planned[:1] or ["params"])
+        for number, name in enumerate(costs):
+            values = bundle.column(f"{name}_frac").times(100)
+            if not values.known:
+                continue
+            shade, drawn = SERIES[number] if single else colour, True
+            line(axes, bundle.epochs, values, shade, name if single else bundle.title)
+            if name in planned:
+                plan = bundle.column("planned", name).times(100)
+                label = f"plan for {name}" if single else None
+                axes.plot(bundle.epochs, plan.mean, color=shade, linestyle=_DASHES[2], linewidth=1.3, label=label)
+            if name in bundle.first.caps:
+                cap = 100 * bundle.first.caps[name]
+                axes.axhline(
+                    cap, color=MUTED, linewidth=1, linestyle=_DASHES[1], label=f"budget {cap:.3g} %" if single else None
+                )
+    if not drawn:
+        return None
+    by_epoch(axes, "% of the full model", from_zero=True)
+    legend(axes)
+    sentence = (
+        "How large the network was in each epoch, as a share of the full one: solid what it had, dotted the plan, "
+        "dashed the budget."
+    )
+    return Drawing("cost", "Cost against plan and budget", sentence, figure)
+
+
+def epoch_share(run: Shown) -> FloatArray:
+    """Macs of training in each epoch, in percent of what the full model spends in it."""
+    spent, dense = (np.diff(run.column(key), prepend=0.0) for key in ("spend_macs", "dense_spend_macs"))
+    first = run.epochs[0] if len(run.records) else 1
+    if first != 1:  # earlier records are lost, so the first difference is of several epochs
+        spent[:1], dense[:1] = np.nan, np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = 100 * spent / dense
+    return np.where(np.isfinite(share), share, np.nan)
+
+
+def _epoch_macs(bundles: Sequence[Bundle]) -> Drawing | None:
+    found = _overlaid(bundles, epoch_share, "training macs, % of dense", True)
+    if found is None:
+        return None
+    figure, axes = found
+    axes.axhline(100, color=MUTED, linewidth=1, linestyle=_DASHES[1], label="full model")
+    axes.set_ylim(0, max(105.0, axes.get_ylim()[1]))
+    legend(axes)
+    sentence = "Multiply-adds of each epoch's training, as a share of what the full model spends in an epoch."
+    return Drawing("epoch-macs", "Training cost of each epoch", sentence, figure)
+
+
+def _total_macs(bundles: Sequence[Bundle]) -> Drawing | None:
+    rows: list[tuple[str, float, float, str]] = []
+    dense = 0.0
+    for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
+        totals = [run.column("spend_macs")[-1] for run in bundle.runs if run.records]
+        alone = [run.column("dense_spend_macs")[-1] for run in bundle.runs if run.records]
+        if totals and np.isfinite(totals).all():
+            rows.append((bundle.title, float(np.mean(totals)), float(np.std(totals)), colour))
+            dense = max(dense, *(value for value in alone if np.isfinite(value)), 0.0)
+    if not rows or not dense:
+        return None
+    rows.append(("full model", dense, 0.0, MUTED))
+    figure, (axes,) = canvas(height=0.9 + 0.36 * len(rows))
+    scale, unit = _macs_unit(dense)
+    for place, (_, total, deviation, colour) in enumerate(rows):
+        axes.barh(place, total / scale, color=colour, height=0.66)
+        if deviation:
+            axes.errorbar(total / scale, place, xerr=deviation / scale, color=INK, linewidth=1, capsize=2)
+        text = f"{total / scale:.3g}" + (f" ({total / dense:.1%})" if total != dense else "")
+        axes.annotate(text, (total / scale, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [title for title, *_ in rows])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, 1.3 * max(total for _, total, *_ in rows) / scale)
+    axes.set_xlabel(f"{unit} of training")
+    sentence = (
+        "All multiply-adds of training so far, forward and backward, beside those of the full model for the same steps."
+    )
+    return Drawing("total-macs", "Total training cost", sentence, figure)
+
+
+def _macs_unit(most: float) -> tuple[float, str]:
+    for exponent, letter in ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M")):
+        if most >= 10**exponent:
+            return 10.0**exponent, f"{letter}macs"
+    return 1.0, "macs"
+
+
+def _seconds(bundles: Sequence[Bundle]) -> Drawing | None:
+    found = _overlaid(bundles, lambda run: run.column("seconds"), "seconds", True)
+    if found is None:
+        return None
+    figure, axes = found
+    legend(axes)
+    sentence = "Wall-clock time of each epoch as it was measured, whatever else the machine had to do."
+    return Drawing("seconds", "Time of each epoch", sentence, figure)
+
+
+def _capital(word: str) -> str:
+    return word[:1].upper() + word[1:]

@@ -1,0 +1,181 @@
+"""From run folders to a page and figure files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+
+from meristem.errors import FileError
+from meristem.files import replace_file
+from meristem.metric import metric
+from meristem.report.architecture import architecture_drawing
+from meristem.report.bundles import Bundle, bundled
+from meristem.report.curves import curve_drawings, headline
+from meristem.report.page import Picture, Section, Table, page
+from meristem.report.reading import read_runs
+from meristem.report.structure import structure_drawings
+from meristem.report.style import RC, Drawing, inline, png, svg
+from meristem.report.tradeoff import tradeoff_drawings
+from meristem.tables import blocks_text, spread
+
+_MOST_IN_DETAIL = 4  # experiments whose structure is drawn; more would bury the comparison
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written."""
+
+    page: Path
+    figures: tuple[Path, ...]
+    remarks: tuple[str, ...]
+
+
+def write_report(runs: Sequence[Path], out: Path) -> Report:
+    """Draw the runs in these folders, or below them, into ``out``: ``report.html`` and ``figures``."""
+    bundles = bundled(read_runs(runs))
+    remarks = tuple(_remarks(bundles))
+    files: list[Path] = []
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+        with rc_context(RC):
+            sections = [
+                Section(title, tuple(_kept(part, out, files) for part in parts), folded)
+                for title, parts, folded in _content(bundles)
+                if parts
+            ]
+        text = page(_title(bundles), _about(bundles), remarks, sections)
+        _write(out / "report.html", text.encode())
+    except OSError as error:
+        raise FileError(f"the report cannot be written to {out} ({error.strerror}); give another --out") from None
+    return Report(out / "report.html", tuple(files), remarks)
+
+
+def _kept(part: Drawing | Table, out: Path, files: list[Path]) -> Picture | Table:
+    """A drawing goes into the page and beside it."""
+    if isinstance(part, Table):
+        return part
+    text = svg(part)
+    for ending, content in (("svg", text.encode()), ("png", png(part))):
+        path = out / "figures" / f"{part.name}.{ending}"
+        _write(path, content)
+        files.append(path)
+    return Picture(part.name, part.title, part.sentence, inline(text, part), part.tall)
+
+
+def _write(path: Path, content: bytes) -> None:
+    replace_file(path, lambda beside: beside.write_bytes(content))
+
+
+# --- what stands where ---
+
+
+def _content(bundles: Sequence[Bundle]) -> Iterator[tuple[str, list[Drawing | Table], bool]]:
+    compared = len(bundles) > 1
+    outcome: list[Drawing | Table] = [table] if (table := _results(bundles)) else []
+    yield "What came out", [*outcome, *tradeoff_drawings(bundles)], False
+    yield "How it went", list(curve_drawings(bundles)), False
+    detailed = [bundle for bundle in bundles if bundle.first.method != "dense" and bundle.first.records]
+    for number, bundle in enumerate(detailed[:_MOST_IN_DETAIL], 1):
+        mark = f"{number}-" if len(detailed) > 1 else ""
+        parts: list[Drawing | Table] = list(structure_drawings(bundle, mark))
+        drawing, table = architecture_drawing(bundle, mark), _groups(bundle)
+        parts += [part for part in (drawing, table) if part is not None]
+        yield f"What grew: {bundle.title}" if compared else "What grew", parts, number > 1
+
+
+def _title(bundles: Sequence[Bundle]) -> str:
+    names = list(dict.fromkeys(run.name for bundle in bundles for run in bundle.runs))
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+
+
+def _about(bundles: Sequence[Bundle]) -> str:
+    runs = [run for bundle in bundles for run in bundle.runs]
+    if len(runs) > 1:
+        return f"{len(runs)} runs of {len(bundles)} experiment{'s' * (len(bundles) > 1)}."
+    settings = runs[0].settings
+    words = [
+        f"{key} {settings[key]}" for key in ("method", "budget", "seed", "epochs", "batch", "lr") if key in settings
+    ]
+    return ", ".join(words) + "." if words else str(runs[0].path.name)
+
+
+def _remarks(bundles: Sequence[Bundle]) -> Iterator[str]:
+    runs = [run for bundle in bundles for run in bundle.runs]
+    for run in runs:
+        for sentence in run.missing:
+            yield f"{run.path.name}: {sentence}" if len(runs) > 1 else sentence
+    detailed = [bundle for bundle in bundles if bundle.first.method != "dense"]
+    if len(detailed) > _MOST_IN_DETAIL:
+        yield (
+            f"What grew is drawn for the first {_MOST_IN_DETAIL} of {len(detailed)} experiments; "
+            f"give fewer runs to see the others."
+        )
+
+
+def _results(bundles: Sequence[Bundle]) -> Table | None:
+    name = headline(bundles)
+    finished = [bundle for bundle in bundles if len(bundle.finals("params_frac"))]
+    if name is None or not finished:
+        return None
+    head = ("", "seeds", f"test {metric(name).title}", "parameters", "% of full", "macs, %", "spend, %", "minutes")
+    blocks = any(bundle.first.result and bundle.first.result.get("blocks") for bundle in finished)
+    rows = []
+    for bundle in finished:
+        shares = [_spread(100 * bundle.finals(key), 1) for key in ("params_frac", "macs_frac", "spend_frac")]
+        row = (
+            bundle.title,
+            str(len(bundle.finals("params_frac"))),
+            _spread(metric(name).shown(1.0) * bundle.finals("test", name), 2),
+            f"{np.nanmean(bundle.finals('params')):,.0f}",
+            *shares,
+            _spread(bundle.finals("seconds") / 60, 1),
+        )
+        rows.append((*row, _blocks_of(bundle)) if blocks else row)
+    sentence = (
+        "The final networks, on the test data; ± is the deviation over seeds. Shares are of the full model, spend is "
+        "of its training."
+    )
+    return Table("Results", sentence, (*head, "blocks") if blocks else head, tuple(rows))
+
+
+def _spread(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], digits: int) -> str:
+    known = [float(value) for value in values if np.isfinite(value)]
+    return spread(known, digits) if known else "not known"
+
+
+def _blocks_of(bundle: Bundle) -> str:
+    found = {blocks_text(run.result["blocks"]): None for run in bundle.runs if run.result and run.result.get("blocks")}
+    return " / ".join(found)
+
+
+def _groups(bundle: Bundle) -> Table | None:
+    run = bundle.first
+    if not run.records or not run.names("widths"):
+        return None
+    about = {group["name"]: group for group in (run.outline or {}).get("groups", ())}
+    rows = []
+    for name, full in run.full.items():
+        widths = run.column("widths", name)
+        if not np.isfinite(widths).any():
+            continue
+        group = about.get(name, {})
+        params = f"{100 * group['params_frac']:.1f}" if "params_frac" in group else ""
+        numbers = (
+            f"{widths[0]:g}",
+            f"{np.nanmax(widths):g}",
+            f"{widths[-1]:g}",
+            f"{full:g}",
+            f"{100 * widths[-1] / full:.0f}",
+        )
+        rows.append((name, str(group.get("kind", "")), *numbers, params))
+    head = ("group", "kind", "first", "most", "last", "full", "last, %", "share of parameters, %")
+    seed = f" of seed {run.seed}" if len(bundle.runs) > 1 else ""
+    sentence = (
+        f"Every group of units{seed}: how many were live in the first epoch, at most, and in the last, and how many "
+        f"the full model has."
+    )
+    return Table("Groups", sentence, head, tuple(rows), words=2)

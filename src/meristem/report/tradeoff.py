@@ -1,0 +1,57 @@
+"""Several budgets: what each costs and what it is worth, one curve a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from meristem.metric import metric
+from meristem.report.bundles import Bundle, arm_word, spread
+from meristem.report.curves import headline
+from meristem.report.style import Drawing, canvas, colours, legend
+
+_AXES = (
+    ("params_frac", "parameters", "parameters of the final network, % of full"),
+    ("macs_frac", "macs", "macs of the final network, % of full"),
+    ("spend_frac", "spend", "macs of training, % of dense"),
+)
+_MARKS = "osD^vPX"
+
+
+def tradeoff_drawings(bundles: Sequence[Bundle]) -> Iterator[Drawing]:
+    """Nothing, where fewer than two experiments are finished."""
+    name = headline(bundles)
+    finished = [bundle for bundle in bundles if len(bundle.finals("params_frac"))]
+    if name is None or len(finished) < 2:
+        return
+    arms: dict[str, list[Bundle]] = {}
+    for bundle in finished:
+        arms.setdefault(bundle.first.method, []).append(bundle)
+    for key, word, label in _AXES:
+        figure, (axes,) = canvas(height=3.3)
+        for (method, points), colour, mark in zip(arms.items(), colours(len(arms)), cycle(_MARKS), strict=False):
+            _curve(axes, [_point(bundle, key, name) for bundle in points], arm_word(method), colour, mark)
+        axes.set_xlabel(label)
+        axes.set_ylabel(f"test {metric(name).title}")
+        legend(axes)
+        sentence = (
+            f"Each point is an experiment: the {name} of its final networks on the test data against their {word}; "
+            f"bars are deviations over seeds."
+        )
+        yield Drawing(f"tradeoff-{word}", f"{name[:1].upper()}{name[1:]} against {word}", sentence, figure)
+
+
+def _point(bundle: Bundle, key: str, name: str) -> tuple[float, float, float]:
+    """Mean cost, mean worth and its deviation."""
+    worth = spread(metric(name).shown(1.0) * bundle.finals("test", name))
+    return 100 * float(spread(bundle.finals(key)).mean), float(worth.mean), float(worth.deviation)
+
+
+def _curve(axes: Axes, points: Sequence[tuple[float, float, float]], label: str, colour: str, mark: str) -> None:
+    x, y, error = (np.array(column) for column in zip(*sorted(points), strict=True))
+    axes.errorbar(
+        x, y, yerr=error if error.any() else None, color=colour, marker=mark, markersize=5, capsize=2, label=label
+    )

@@ -1,0 +1,128 @@
+"""A run's folder is read as far as it goes; what is not there is told in a sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meristem.errors import FileError
+from meristem.report.bundles import bundled, spread
+from meristem.report.reading import read_run, read_runs
+
+
+@pytest.fixture
+def run(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "study" / "a", tmp_path / "run"))
+
+
+def test_a_whole_run_lacks_nothing(run: Path) -> None:
+    shown = read_run(run)
+    assert shown.missing == ()
+    assert shown.epochs.tolist() == [1, 2, 3, 4, 5, 6]
+    assert shown.caps == {"params": 0.4}
+    assert shown.column("metrics", "train_loss")[1] == 1.0
+    assert shown.result is not None
+    for module, width, full, _ in shown.layers:
+        assert 1 <= width <= full, module
+
+
+def test_layers_are_those_of_the_last_epoch(run: Path) -> None:
+    shown = read_run(run)
+    widths = {module: width for module, width, *_ in shown.layers}
+    assert widths["stages.0.0.conv1"] == shown.records[-1]["widths"]["stages.0.0.conv1"]
+
+
+def test_a_run_without_result_says_how_far_it_is(run: Path) -> None:
+    (run / "result.json").unlink()
+    assert any("6 of 6 epochs are there, and no test result" in sentence for sentence in read_run(run).missing)
+
+
+def test_a_line_that_is_being_written_is_no_damage(run: Path) -> None:
+    text = (run / "history.jsonl").read_text()
+    (run / "history.jsonl").write_text(text + '{"epoch": 7, "wid')
+    shown = read_run(run)
+    assert (len(shown.records), shown.missing) == (6, ())
+
+
+def test_damaged_lines_are_left_out_and_named(run: Path) -> None:
+    lines = (run / "history.jsonl").read_text().splitlines()
+    lines[1], lines[3] = "\x00garbage", "[1, 2]"
+    (run / "history.jsonl").write_text("\n".join(lines) + "\n")
+    shown = read_run(run)
+    assert shown.epochs.tolist() == [1, 3, 5, 6]
+    assert shown.missing == ("Damaged lines of history.jsonl are left out: 2, 4.",)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "meristem-space-1"}', '{"format": "other"}'])
+def test_a_damaged_outline_is_done_without(run: Path, content: str) -> None:
+    (run / "space.json").write_text(content)
+    shown = read_run(run)
+    assert shown.outline is None
+    assert shown.layers == []
+    assert any("The outline of the full network is not there" in sentence for sentence in shown.missing)
+    assert max(shown.full.values()) == max(shown.records[-1]["widths"].values()) or shown.full
+
+
+def test_a_history_alone_is_enough(run: Path) -> None:
+    for name in ("run.json", "result.json", "space.json"):
+        (run / name).unlink()
+    shown = read_run(run)
+    assert len(shown.records) == 6
+    assert any("What was run is not known" in sentence for sentence in shown.missing)
+
+
+def test_a_run_that_has_just_begun(run: Path) -> None:
+    (run / "history.jsonl").write_text("")
+    shown = read_run(run)
+    assert "No epoch is finished yet." in shown.missing
+    assert shown.layers == []
+
+
+def test_records_of_another_shape_do_no_harm(run: Path) -> None:
+    odd = [{"epoch": 1, "widths": None, "metrics": [1]}, {"epoch": "x"}, {"epoch": 2, "widths": {"a": "b"}}, {}]
+    (run / "history.jsonl").write_text("".join(json.dumps(record) + "\n" for record in odd))
+    shown = read_run(run)
+    assert shown.epochs.tolist() == [1, 2]
+    assert np.isnan(shown.column("metrics", "train_loss")).all()
+
+
+def test_no_run_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no folder; give the folder of a run"):
+        read_runs([tmp_path / "nothing"])
+    with pytest.raises(FileError, match="there is no run in"):
+        read_runs([tmp_path])
+
+
+def test_folders_with_runs_in_them_are_searched(runs: Path) -> None:
+    assert [shown.path.name for shown in read_runs([runs / "study"])] == ["a", "b", "c", "d"]
+    assert len(read_runs([runs / "study", runs / "study" / "a"])) == 4
+
+
+def test_seeds_are_put_together_and_the_rest_is_named_by_what_differs(runs: Path) -> None:
+    bundles = bundled(read_runs([runs / "study"]))
+    assert [(bundle.title, len(bundle.runs)) for bundle in bundles] == [
+        ("grown, params=40%", 2),
+        ("grown, params=70%", 1),
+        ("uniform, params=40%", 1),
+    ]
+    first, second = (run.column("params_frac") for run in bundles[0].runs)
+    assert np.allclose(bundles[0].column("params_frac").mean, (first + second) / 2)
+
+
+def test_runs_of_different_length_meet_by_epoch(runs: Path, tmp_path: Path) -> None:
+    short = Path(shutil.copytree(runs / "study" / "b", tmp_path / "b"))
+    lines = (short / "history.jsonl").read_text().splitlines(keepends=True)
+    (short / "history.jsonl").write_text("".join(lines[:2]))
+    bundle = bundled(read_runs([runs / "study" / "a", short]))[0]
+    values = bundle.column("params_frac")
+    assert values.deviation[2:].tolist() == [0.0] * 4
+    assert np.isfinite(values.mean).all()
+
+
+def test_the_spread_of_nothing_is_unknown() -> None:
+    assert not spread(np.full((2, 3), np.nan)).known
+    assert spread(np.array([1.0, 3.0])).deviation == pytest.approx(2**0.5)
