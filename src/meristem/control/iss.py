@@ -21,9 +21,10 @@ from meristem.gate import BoolArray, FloatArray
 class Lasso:
     """A penalty on the norm of the weights of each unit (Eq. Lasso), as long as a decision is still to come.
 
-    After each step weights of at most ``threshold`` are zero. ``strength`` is the authors' for their large network, its
-    loss, a sum over 35 words, its learning rate of 1 and its 73 000 steps: what a unit loses in a run is the sum of
-    the learning rates times the strength, so that a shorter run needs more.
+    After each step weights of at most ``threshold`` are zero. Both numbers are the authors', for their large network,
+    its loss (a sum over 35 words), its learning rate of 1 and its 73 000 steps. What a norm loses in a run is the sum
+    of the learning rates times the strength, so that a shorter run needs a higher one. The threshold must rise with it:
+    in the end a norm swings about zero by what a step takes, and only weights below the threshold stay there.
     """
 
     strength: float = 0.00245

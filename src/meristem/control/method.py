@@ -93,13 +93,13 @@ def autogrow() -> Method:
     return Method(Nothing(), AutoGrow(), Course(start=0.0, grown=0.0, peak=1.0), full_width=True)
 
 
-def iss(strength: float = Lasso.strength, compact: bool = True) -> Method:
+def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
     """The comparison for recurrent networks: the full network at first, whose units die under a group lasso (ISS).
 
     After the last decision what is left is trained without the lasso.
     """
     course = Course(start=math.inf, grown=0.0, peak=math.inf, held=1.0, landed=1.0)  # all of it until the last decision
-    return Method(Nothing(), Survivors(compact), course, lasso=Lasso(strength))
+    return Method(Nothing(), Survivors(compact), course, lasso=lasso or Lasso())
 
 
 def methods() -> dict[str, Callable[[], Method]]:

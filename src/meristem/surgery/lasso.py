@@ -154,7 +154,7 @@ class UnitLasso:
                 for share in shares:
                     total.index_add_(0, share.place, along[share.at[0]].square().to(total.device), alpha=share.sign)
             for share in weight.several:
-                picked = share.front(values)[share.at].flatten(1).to(total)
+                picked = share.front(values)[share.at].reshape(len(share.place), -1).to(total)
                 total.index_add_(0, share.place, picked.square().sum(1), alpha=share.sign)
         return total
 
