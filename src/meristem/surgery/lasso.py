@@ -147,16 +147,20 @@ class UnitLasso:
         home = next((weight.values for weight in self._weights), torch.empty(0))
         total = torch.zeros(self._size, device=home.device, dtype=torch.promote_types(home.dtype, torch.float32))
         for weight in self._weights:
-            values = weight.values.detach()
+            squares = weight.values.detach().to(total.dtype).square()
             for dim, shares in weight.single.items():
-                rest = tuple(other for other in range(values.dim()) if other != dim)
-                along = torch.linalg.vector_norm(values, dim=rest, dtype=total.dtype) if rest else values.to(total)
+                rest = [other for other in range(squares.dim()) if other != dim]
+                along = squares.sum(rest) if rest else squares
                 for share in shares:
-                    total.index_add_(0, share.place, along[share.at[0]].square().to(total.device), alpha=share.sign)
+                    self._add(total, share, along[share.at[0]])
             for share in weight.several:
-                picked = share.front(values)[share.at].reshape(len(share.place), -1).to(total)
-                total.index_add_(0, share.place, picked.square().sum(1), alpha=share.sign)
+                picked = share.front(squares)[share.at].reshape(len(share.place), -1)
+                self._add(total, share, picked.sum(1))
         return total
+
+    @staticmethod
+    def _add(total: Tensor, share: _Share, values: Tensor) -> None:
+        total.index_add_(0, share.place.to(total.device), values.to(total.device), alpha=share.sign)
 
     def _index(self) -> None:
         live, space = self._live, self._live.space

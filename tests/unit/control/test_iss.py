@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import meristem
 from growing import Growth, assert_same, everything
 from helpers import assert_near, build, run
 from meristem import Budget, Grower, Method, Space
+from meristem.cli import main
 from meristem.control.controller import View
 from meristem.control.iss import Lasso, Survivors
 from meristem.control.method import iss
@@ -189,6 +191,15 @@ def test_law_6_a_resumed_run_is_the_uninterrupted_one(name: str, kind: str, spac
 def test_a_method_without_a_lasso_is_told_as_before() -> None:
     """Checkpoints hold the text of the method: those of runs without a lasso must go on fitting."""
     assert "lasso" not in repr(Method())
+
+
+def test_digits(tmp_path: Path) -> None:
+    """On real data, the published strength: what comes out is within the budget and has learned the task."""
+    assert main(["grow", "digits", "--method", "iss", "--epochs", "3", "--out", str(tmp_path / "run")]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["method"] == "iss"
+    assert result["params_frac"] <= 0.36
+    assert result["test"]["accuracy"] > 0.7
 
 
 # --- what it is told ----------------------------------------------------------------------------------------------
