@@ -25,7 +25,7 @@ from meristem.control.trajectory import plan_trajectory
 from meristem.cost.count import cost_at
 from meristem.cost.ledger import Ledger
 from meristem.cost.price import Prices
-from meristem.errors import BudgetError, FileError, MeristemError, SurgeryError
+from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.export import export, save
 from meristem.gate import FloatArray, logit
 from meristem.history import History, Record, counts, live_blocks, statistics
@@ -33,6 +33,7 @@ from meristem.process import agreed, peak_bytes
 from meristem.space.plan import Plan
 from meristem.space.space import Space
 from meristem.surgery.attach import Gates
+from meristem.surgery.lasso import UnitLasso
 from meristem.surgery.live import Live, scale_reads
 from meristem.surgery.passing import Passing
 from meristem.surgery.pull import Pulls
@@ -95,6 +96,8 @@ class Grower:
         self._learner = self.method.learning.learner(self._first_scores(), self._rng, tuple(self.space.blocks))
         self._passing = Passing(self.live, self._learner.values) if self._learner.listens else None
         self._pulls = Pulls(self.live, slots, self._passing)
+        lasso = self.method.lasso
+        self._lasso = UnitLasso(self.live, lasso.strength, lasso.threshold) if lasso is not None else None
         self._begin(strength=0.0)
         self._gates = Gates(self.live, self._learner.values, slots) if self._learner.scales else None
         self._hooks: list[Any] = []
@@ -176,12 +179,7 @@ class Grower:
         return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 
     def _given_widths(self, widths: Mapping[str, int]) -> dict[str, range]:
-        if set(widths) != set(self.space.groups):
-            odd = sorted(set(widths) ^ set(self.space.groups))[0]
-            raise MeristemError(f"the method's widths do not belong to this model: {odd!r} is only in one of them")
-        if not self._prices.fits(widths, self.trajectory.caps):
-            shares = ", ".join(f"{share:.1%} of the {name}" for name, share in self._prices.shares(widths).items())
-            raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({self.budget})")
+        arguments.check_widths(widths, self._prices, self.trajectory.caps, self.budget)
         return {name: range(width) for name, width in widths.items()}
 
     def _first_scores(self) -> dict[str, FloatArray]:
@@ -194,7 +192,7 @@ class Grower:
         if self.epoch > self.trajectory.last_decision or self.epoch >= self.epochs:
             return None
         view = View(
-            scores=self._learner.scores,
+            scores=self._scores(),
             beta=self._beta(),
             live=self.live.masks,
             lived=self.live.lived,
@@ -207,6 +205,9 @@ class Grower:
         decision = self.method.controller.decide(view, self._rng)
         self._learner.push(decision.push)
         return decision
+
+    def _scores(self) -> dict[str, FloatArray]:
+        return self._learner.scores if self._lasso is None else self._lasso.norms()
 
     def _plan(self, decision: Decision) -> Plan:
         masks = agreed(decision.live, self._device)
@@ -245,6 +246,8 @@ class Grower:
         if self._passing is not None:
             decides = self.epoch <= self.trajectory.last_decision or self._learner.scales
             (self._passing.attach if decides and self.epoch < self.epochs else self._passing.detach)()
+        if self._lasso is not None:
+            (self._lasso.attach if self.epoch < self.trajectory.last_decision else self._lasso.detach)()
 
     def _unheard(self) -> AbstractContextManager[None]:
         """No hooks on blocks inside it."""
@@ -306,7 +309,7 @@ class Grower:
             "strength": self._strength,
             "blocks": live_blocks(self.space, masks),
             "temperature": {name: found["mean"] for name, found in statistics(self._beta(), masks).items()},
-            "gates": statistics(self._learner.scores, masks),
+            "gates": statistics(self._scores(), masks),
         }
 
     # --- checkpoints ---
@@ -377,7 +380,7 @@ class Grower:
             "optimizer": [type(self.optimizer).__name__]
             + [str(len(group["params"])) for group in self.optimizer.param_groups],
             "budget": str(self.budget),
-            "method": repr(self.method),
+            "method": f"{self.method!r}{self.method.lasso or ''}",
             "epochs": self.epochs,
             "seed": self.seed,
         }

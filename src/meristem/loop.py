@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.control.budget import Budget
-from meristem.control.method import Method, autogrow, direct, methods, uniform
+from meristem.control.method import Method, autogrow, direct, iss, methods, uniform
 from meristem.cost.count import count_macs, count_params
 from meristem.errors import DataError, FileError, MeristemError
 from meristem.folder import Folder, write_json
@@ -30,6 +30,7 @@ from meristem.run import (
     AUTOGROW,
     DENSE,
     DIRECT,
+    ISS,
     MOVABLE,
     RESULT_FORMAT,
     Data,
@@ -320,6 +321,8 @@ def chosen_method(run: Run) -> Method:
         return dataclasses.replace(uniform(), native_scale=False)
     if run.method == AUTOGROW:
         return autogrow()
+    if run.method == ISS:
+        return iss()
     if run.method != DIRECT:
         return methods()[run.method]()
     if run.widths is None:

@@ -26,6 +26,7 @@ Record = dict[str, Any]
 RESULT_FORMAT = "meristem-result-1"
 DENSE = "dense"  # the method that trains the full model as it is
 AUTOGROW = "autogrow"  # the method that the growing of depth is compared with
+ISS = "iss"  # the method that the growing of recurrent networks is compared with
 MOVABLE = ("data_dir", "workers")  # settings that do not decide the outcome: a run may go on with others
 DIRECT = "direct"  # the method that trains the network another run has grown, from scratch
 
@@ -81,7 +82,7 @@ class Run:
     decays: Callable[[str, Tensor], bool] = lambda name, parameter: True  # which parameters weight_decay applies to
     depth: bool = False  # whether blocks that keep their shape may come and go, too
     budget: Budget = Budget(params="36%")
-    method: str = "default"  # a name of meristem.methods(), "autogrow", "dense" or "direct"
+    method: str = "default"  # a name of meristem.methods(), "autogrow", "iss", "dense" or "direct"
     widths: str | None = None  # for "direct": the folder of the run whose final widths are trained from scratch
     seed: int = 0
     device: str = "cpu"
@@ -113,7 +114,7 @@ class Run:
             raise MeristemError("nesterov needs a momentum, but momentum is 0")
         if self.warmup > self.epochs:
             raise MeristemError(f"the warmup of {self.warmup:g} epochs is longer than the run, which has {self.epochs}")
-        if self.method not in (known := [*methods(), AUTOGROW, DENSE, DIRECT]):
+        if self.method not in (known := [*methods(), AUTOGROW, ISS, DENSE, DIRECT]):
             raise MeristemError(f"there is no method {self.method!r}; {nearest(self.method, known)}")
 
     def with_settings(self, settings: Mapping[str, Any]) -> Run:

@@ -39,8 +39,9 @@ class Path:
 class Course:
     """How the cost of a growing network runs: up from the start, perhaps above the budget, down to it, then level.
 
-    ``start`` and ``peak`` are multiples of the budget; 0 starts with one unit in every group. ``grown`` is the progress
-    at which the peak is reached; from ``held`` to ``landed`` the cost comes down to the budget.
+    ``start`` and ``peak`` are multiples of the budget; 0 starts with one unit in every group, infinity at the peak.
+    ``grown`` is the progress at which the peak is reached; from ``held`` to ``landed`` the cost comes down to the
+    budget.
     """
 
     start: float = 1 / 3
@@ -51,8 +52,8 @@ class Course:
 
     def path(self, smallest: float, budget: float) -> Path:
         """The shares of the dense cost for a space whose smallest network costs ``smallest``."""
-        start = min(max(self.start * budget, smallest), budget)
         peak = min(max(self.peak, 1.0) * budget, 1.0)
+        start = min(max(self.start * budget, smallest), peak if self.start == math.inf else budget)
         return Path(_sorted(((0.0, start), (self.grown, peak), (self.held, peak), (self.landed, budget))))
 
 

@@ -19,7 +19,7 @@ from meristem.control.method import methods
 from meristem.errors import MeristemError
 from meristem.files import replace_file
 from meristem.folder import Folder
-from meristem.run import AUTOGROW, DENSE, DIRECT, MOVABLE, Record, Run, finished_result
+from meristem.run import AUTOGROW, DENSE, DIRECT, ISS, MOVABLE, Record, Run, finished_result
 from meristem.settings import budget_text, nearest
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
@@ -52,7 +52,7 @@ class Study:
 
     def __post_init__(self) -> None:
         for arm in self.arms:
-            if arm not in (known := [GROWN, *methods(), AUTOGROW, DENSE, DIRECT]):
+            if arm not in (known := [GROWN, *methods(), AUTOGROW, ISS, DENSE, DIRECT]):
                 raise MeristemError(f"there is no arm {arm!r}; {nearest(arm, known)}")
         if self.by_budget and GROWN in self.arms and self.run.method in (DENSE, DIRECT):
             raise MeristemError(f"nothing grows under the method {self.run.method}; name it by --arms instead")

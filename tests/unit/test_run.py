@@ -106,7 +106,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any
 
 # --- the same bits ---
 
-METHODS = [*meristem.methods(), "dense"]
+METHODS = [*meristem.methods(), "iss", "dense"]
 MOMENTS = [(0, 1), (0, 4), (1, 0), (3, 2), (4, 4), (5, 0)]  # epochs finished, steps of the next
 
 

@@ -80,3 +80,9 @@ def test_the_start_is_between_the_smallest_network_and_the_budget() -> None:
     assert Course(start=0.0).path(0.1, 0.3).at(0.0) == 0.1
     assert Course(start=0.5).path(0.1, 0.3).at(0.0) == pytest.approx(0.15)
     assert Course(start=9.0).path(0.1, 0.3).at(0.0) == 0.3
+
+
+def test_an_infinite_start_is_the_peak() -> None:
+    assert Course(start=math.inf).path(0.1, 0.3).at(0.0) == pytest.approx(0.5)
+    full = Course(start=math.inf, grown=0.0, peak=math.inf, held=0.8, landed=0.8).path(0.1, 0.3)
+    assert [full.at(0.0), full.at(0.4), full.at(0.8), full.at(0.81)] == [1.0, 1.0, 1.0, 0.3]

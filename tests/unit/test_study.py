@@ -200,6 +200,12 @@ def test_a_budget_that_is_named_twice_is_one(capsys: pytest.CaptureFixture[str])
     assert [row["budget"] for row in results("out")] == ["params=40%"]
 
 
+def test_what_growing_is_compared_with_can_be_an_arm() -> None:
+    assert sweep("--budgets", "40%", "--arms", "grown,iss", "--out", "out") == 0
+    assert [row["arm"] for row in results("out")] == ["grown", "iss"]
+    assert all(float(row["params_frac"]) <= 0.4 for row in results("out"))
+
+
 def test_several_runs_are_not_put_into_the_folder_of_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["grow", "small_recipe:tiny", "--out", "one"]) == 0
     for words in (["grow", "small_recipe:tiny", "--seeds", "2"], ["sweep", "small_recipe:tiny", "--budgets", "30%"]):

@@ -16,7 +16,7 @@ from torch import nn
 from meristem.control.method import methods
 from meristem.errors import MeristemError
 from meristem.folder import Folder
-from meristem.run import AUTOGROW, DENSE, DIRECT, Run, described_run
+from meristem.run import AUTOGROW, DENSE, DIRECT, ISS, Run, described_run
 from meristem.settings import nearest
 
 
@@ -103,6 +103,7 @@ def show(args: argparse.Namespace) -> int:
     runs["NAME-dense"] = "Each of them as the full model, trained the same way."
     ways = {name: (make.__doc__ or "").partition("\n")[0] for name, make in methods().items()}
     ways[AUTOGROW] = "For recipes that grow depth: blocks of full width come in one at a time while that helps."
+    ways[ISS] = "The full network at first; its units die under a group lasso, the weakest go for the budget."
     ways[DENSE] = "Nothing grows: the full model is trained as it is."
     ways[DIRECT] = "Nothing grows: the widths of a finished run (--set widths=RUN), trained from scratch."
     for title, entries in (("recipes: meristem grow NAME", runs), ("methods: --method NAME", ways)):

@@ -10,6 +10,7 @@ from torch import nn, optim
 
 from meristem.control.budget import Budget
 from meristem.control.method import Method
+from meristem.cost.price import Prices
 from meristem.errors import BudgetError, MeristemError
 from meristem.space.space import Space
 
@@ -62,6 +63,16 @@ def check_numbers(epochs: Any, seed: Any, batch_size: Any) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise MeristemError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_widths(widths: Mapping[str, int], prices: Prices, caps: Mapping[str, float], budget: Budget) -> None:
+    """Refuse widths of another model, and those that cost more than the budget."""
+    if set(widths) != set(prices.space.groups):
+        odd = sorted(set(widths) ^ set(prices.space.groups))[0]
+        raise MeristemError(f"the method's widths do not belong to this model: {odd!r} is only in one of them")
+    if not prices.fits(widths, caps):
+        shares = ", ".join(f"{share:.1%} of the {name}" for name, share in prices.shares(widths).items())
+        raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({budget})")
 
 
 def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:

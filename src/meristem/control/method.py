@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from meristem.control.autogrow import AutoGrow
 from meristem.control.controller import Controller, Exact, Feedback, Keep
+from meristem.control.iss import Lasso, Survivors
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
 from meristem.control.value import InStep, Worth
 from meristem.gate import Even, Open, PerUnit, Temperature
@@ -42,6 +44,9 @@ class Method:
     widths: tuple[tuple[str, int], ...] | None = None  # of the start; None: the same share of every group
     full_width: bool = False  # the start has all units, and no block that may be absent
     native_scale: bool = False  # at the start, weights as wide as if the model had been built at that size
+    # Draws units to zero, whose scores are then the norms of their weights. The text of a method without one is as it
+    # was before there was any, because checkpoints hold it.
+    lasso: Lasso | None = field(default=None, repr=False)
 
 
 def default() -> Method:
@@ -86,6 +91,15 @@ def direct(widths: Mapping[str, int]) -> Method:
 def autogrow() -> Method:
     """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
     return Method(Nothing(), AutoGrow(), Course(start=0.0, grown=0.0, peak=1.0), full_width=True)
+
+
+def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
+    """The comparison for recurrent networks: the full network at first, whose units die under a group lasso (ISS).
+
+    After the last decision what is left is trained without the lasso.
+    """
+    course = Course(start=math.inf, grown=0.0, peak=math.inf, held=1.0, landed=1.0)  # all of it until the last decision
+    return Method(Nothing(), Survivors(compact), course, lasso=lasso or Lasso())
 
 
 def methods() -> dict[str, Callable[[], Method]]:
