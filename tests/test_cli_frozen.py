@@ -18,7 +18,7 @@ FROZEN = {
     "export": {"RUN", "--model", "--out", "--recipe"},
     "data": {"NAME", "DIR"},
     "evaluate": {"RUN", "--data", "--device", "--model", "--recipe"},
-    "trace": {"--input", "--model", "--pin", "--strict"},
+    "trace": {"--depth", "--html", "--input", "--model", "--pin", "--strict"},
 }
 
 

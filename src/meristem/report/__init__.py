@@ -1,0 +1,1 @@
+"""Pages and pictures: what may grow in a model, and what came of a run."""
