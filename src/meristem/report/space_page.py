@@ -81,9 +81,9 @@ def _layers(content: Mapping[str, Any], drawing: Drawing) -> str:
     items = "".join(f"<li>{sample}<span>{text}</span></li>" for sample, text in key)
     return (
         "<h2>The network</h2><p>A row is a layer, in the order in which the model holds them, usually from input to "
-        "output. Its bars show what it reads and what it makes, cut into the groups that own it. What has the same number "
-        "grows and shrinks together, wherever it is; colours repeat, numbers do not. A bar is as long as the square root "
-        f'of its width: four times as wide is twice as long.</p><ul class="key">{items}</ul>'
+        "output. Its bars show what it reads and what it makes, cut into the groups that own it. What has the same "
+        "number grows and shrinks together, wherever it is; colours repeat, numbers do not. A bar is as long as the "
+        f'square root of its width: four times as wide is twice as long.</p><ul class="key">{items}</ul>'
         f"{drawing.rows(content['layers'])}"
     )
 
