@@ -66,7 +66,9 @@ th{text-align:left;color:var(--mild);font-weight:500;font-size:.8rem}
 th,td{padding:.35rem .7rem .35rem 0;vertical-align:top;border-bottom:1px solid var(--line)}
 .kind{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td a{color:inherit}
+td a:not(.s){color:inherit}
+td:nth-child(2){min-width:11rem}
+.n:nth-child(5){padding-right:1.3rem}
 tr:target,.row:target{background:var(--soft);outline:2px solid var(--mild);outline-offset:2px}
 dl.pins dt{font-weight:600;font-size:.9rem}
 dl.pins dd{margin:0 0 .7rem;font-size:.86rem;color:var(--mild)}
@@ -83,7 +85,7 @@ table,tbody,tr{display:block}
 thead{display:none}
 tr{border-bottom:1px solid var(--line);padding:.5rem 0}
 td{display:block;border:0;padding:.05rem 0}
-td.h{display:inline-block;padding-right:.8rem;text-align:left}
+td.h{display:inline-block;min-width:0;padding-right:.8rem;text-align:left}
 td[data-l]::before{content:attr(data-l) " ";color:var(--mild)}
 }
 @media print{.s,.fixed,.meter{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
