@@ -19,7 +19,7 @@ FROZEN = {
     "data": {"NAME", "DIR"},
     "evaluate": {"RUN", "--data", "--device", "--model", "--recipe"},
     "report": {"RUN", "--out"},
-    "trace": {"--input", "--model", "--pin", "--strict"},
+    "trace": {"--depth", "--html", "--input", "--model", "--pin", "--strict"},
 }
 
 

@@ -162,4 +162,6 @@ def _add_trace(trace: argparse.ArgumentParser) -> None:
     )
     trace.add_argument("--pin", metavar="PATTERN", action="append", default=[], help="module paths that must stay")
     trace.add_argument("--strict", action="store_true", help="fail on an operation that is not understood")
+    trace.add_argument("--depth", action="store_true", help="find blocks that may be absent, too")
+    trace.add_argument("--html", metavar="FILE", help="draw what was found as a page for the browser")
     trace.set_defaults(command="trace:show")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from torch import nn
 from meristem.commands.recipes import model_maker
 from meristem.cost.count import cost_at
 from meristem.errors import MeristemError
+from meristem.files import replace_file
+from meristem.report.space_page import space_page
+from meristem.space.outline import outline
 from meristem.space.space import Space
 from meristem.surgery.live import Live
 from meristem.testing import masked_reference
@@ -20,18 +24,42 @@ from meristem.trace.trace import trace
 
 
 def show(args: argparse.Namespace) -> int:
-    model = model_maker(args.model or "meristem.models.resnet_cifar:resnet20")()
+    page = _page_path(args.html) if args.html is not None else None
+    name = args.model or "meristem.models.resnet_cifar:resnet20"
+    model = model_maker(name)()
     if args.model and not args.input:
         raise MeristemError(
             "--model needs --input, the shape of what the model is called with, e.g. --input 1x3x224x224"
         )
-    inputs = tuple(_example(shape) for shape in args.input or ["1x3x32x32"])
-    space = trace(model, inputs, pin=args.pin, strict=args.strict)
+    shapes = args.input or ["1x3x32x32"]
+    inputs = tuple(_example(shape) for shape in shapes)
+    space = trace(model, inputs, pin=args.pin, strict=args.strict, depth=args.depth)
     print(space)
+    if page is not None:
+        text = space_page(outline(space, model), f"{name.rpartition(':')[2]}, input {', '.join(shapes)}")
+        _write(page, text)
+        print(f"\nThe page of the space is {page}")
     if not args.model:
         print()
         _demonstrate(model, space, inputs)
     return 0
+
+
+def _page_path(given: str) -> Path:
+    """Where the page goes; asked before the model is traced, which may take a while."""
+    path = Path(given)
+    if not given or path.is_dir():
+        raise MeristemError(f"--html {given!r} is not a file name; write one, e.g. --html space.html")
+    if not path.parent.is_dir():
+        raise MeristemError(f"--html {given}: there is no folder {path.parent}; make it first")
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        replace_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise MeristemError(f"--html {path} cannot be written ({error.strerror or error})") from None
 
 
 def _example(text: str) -> Any:

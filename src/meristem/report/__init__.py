@@ -1,1 +1,1 @@
-"""Runs as pictures: figures and one page that needs nothing else. Drawing needs the extra ``report``."""
+"""Pages and pictures: what may grow in a model, and what came of a run. Drawing runs needs the extra ``report``."""

@@ -6,22 +6,27 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from torch import nn
+
+from meristem.space.axis import Axis
 from meristem.space.space import Role, Site, Space, Tensor
 
 FORMAT = "meristem-space-1"
 
 
-def outline(space: Space) -> dict[str, Any]:
+def outline(space: Space, model: nn.Module | None = None) -> dict[str, Any]:
     """Groups, layers, stages and pinned parts of a space.
 
     A layer is a module with a weight of at least two dimensions. Its ``out`` and ``in`` are closed forms of the widths
-    (:func:`width`), ``stage`` numbers the runs of layers that work at one resolution.
+    (:func:`width`), ``stage`` numbers the runs of layers that work at one resolution. With the full-size ``model``
+    the class of every layer is told as well.
     """
     small, full = space.costs if space.costs is not None else (None, None)
+    shares = space.group_params_frac
     return {
         "format": FORMAT,
-        "groups": [_group(space, name) for name in space.groups],
-        "layers": _layers(space),
+        "groups": [_group(space, name, shares[name]) for name in space.groups],
+        "layers": _layers(space, model),
         "stages": [
             {"name": stage.name, "fixed": stage.fixed, "blocks": [[block.group, block.path] for block in stage.blocks]}
             for stage in space.stages
@@ -30,6 +35,7 @@ def outline(space: Space) -> dict[str, Any]:
         "notes": list(space.notes),
         "params": [small.params, full.params] if small and full else None,
         "macs": [small.macs, full.macs] if small and full else None,
+        "free_params_frac": space.free_params_frac,
     }
 
 
@@ -42,21 +48,22 @@ def width(form: Mapping[str, Any], widths: Mapping[str, float]) -> float:
     return float(sum(factor * math.prod(widths[group] for group in groups) for factor, groups in form["terms"]))
 
 
-def _group(space: Space, name: str) -> dict[str, Any]:
+def _group(space: Space, name: str, share: float) -> dict[str, Any]:
     group = space.groups[name]
     makers, along, readers = space.coupled(name)
     return {
         "name": name,
         "units": group.units,
         "kind": group.kind,
-        "params_frac": space.group_params_frac.get(name, 0.0),
+        "across": group.across,
+        "params_frac": share,
         "makers": makers,
         "along": along,
         "readers": readers,
     }
 
 
-def _layers(space: Space) -> list[dict[str, Any]]:
+def _layers(space: Space, model: nn.Module | None) -> list[dict[str, Any]]:
     sites: dict[str, list[Site]] = {}
     for site in space.sites:
         sites.setdefault(site.tensor, []).append(site)
@@ -64,20 +71,24 @@ def _layers(space: Space) -> list[dict[str, Any]]:
     for tensor in space.tensors.values():
         if tensor.is_parameter:
             modules.setdefault(tensor.name.rpartition(".")[0] or tensor.name, []).append(tensor)
+    channels = _channels(space, model)
     layers: list[dict[str, Any]] = []
     for module, tensors in modules.items():
         weight = max(tensors, key=lambda tensor: len(tensor.shape))  # the first of those
         if len(weight.shape) > 1:
-            made, read = _dims(sites.get(weight.name, ()))
+            made, read = _dims(weight, sites.get(weight.name, ()))
             layers.append(
                 {
                     "module": module,
                     "shape": list(weight.shape),
                     "params": sum(math.prod(tensor.shape) for tensor in tensors),
-                    "out": _form(space, weight, made),
-                    "in": _form(space, weight, read),
+                    "out": _form(space, weight, made, channels.get((module, "out_channels"))),
+                    "in": _form(space, weight, read, channels.get((module, "in_channels"))),
                 }
             )
+            if model is not None:
+                bare = module in space.tensors
+                layers[-1]["type"] = "Parameter" if bare else type(model.get_submodule(module)).__name__
     for layer, stage in zip(layers, _stages(space, layers), strict=True):
         layer["stage"] = stage
     return layers
@@ -117,21 +128,36 @@ def _block(module: str) -> str:
     return ".".join(parts[: number + 1])
 
 
-def _dims(sites: Iterable[Site]) -> tuple[int, int]:
+def _dims(weight: Tensor, sites: Iterable[Site]) -> tuple[int, int]:
     """The dimensions in which a weight makes and reads units; where nothing is known, as in a convolution."""
     made = next((site.dim for site in sites if Role.OUT in site.roles), None)
     read = next((site.dim for site in sites if Role.IN in site.roles and site.dim != made), None)
+    if made is None and read is None:  # a depthwise filter, a table of positions: units only pass by
+        made = next((site.dim for site in sites), 0)
     if made is None:
         made = 1 if read == 0 else 0
     if read is None:
-        read = 1 if made == 0 else 0
+        read = 1 - made if made < 2 else max(range(made), key=lambda dim: weight.shape[dim])
     return made, read
 
 
-def _form(space: Space, weight: Tensor, dim: int) -> dict[str, Any]:
+def _channels(space: Space, model: nn.Module | None) -> dict[tuple[str, str], Axis]:
+    """All channels of convolutions: the weight of a grouped one has only those of one group in one dimension."""
+    found: dict[tuple[str, str], Axis] = {}
+    for path, module in model.named_modules() if model is not None else ():
+        for name in ("in_channels", "out_channels"):
+            size = getattr(module, name, None)
+            if isinstance(size, int):
+                found[path, name] = Axis(size)
+    return {**found, **{(each.module, each.name): each.axis for each in space.attributes}}
+
+
+def _form(space: Space, weight: Tensor, dim: int, channels: Axis | None) -> dict[str, Any]:
     """A dimension as a closed form of the widths."""
-    gates = _gates(space, weight) if dim == 0 else 1
-    terms = [[coefficient / gates, list(groups)] for coefficient, groups in space.axes(weight.name)[dim].terms]
+    axis, gates = space.axes(weight.name)[dim], _gates(space, weight) if dim == 0 else 1
+    if channels is not None and channels.size > axis.size and channels.size % axis.size == 0:
+        axis = channels
+    terms = [[coefficient / gates, list(groups)] for coefficient, groups in axis.terms]
     return {"size": round(width({"terms": terms}, space.full)), "terms": terms}
 
 

@@ -188,13 +188,21 @@ class Space:
         """The axes of all dimensions of a tensor of the model."""
         return self._axes[tensor]
 
+    @cached_property
+    def _homes(self) -> Mapping[str, list[Site]]:
+        """The sites of every group, in order; found once, because a deep network has many of both."""
+        found: dict[str, list[Site]] = {}
+        for site in self.sites:
+            for group in site.axis.groups:
+                found.setdefault(group, []).append(site)
+        return found
+
     def coupled(self, group: str) -> tuple[list[str], list[str], list[str]]:
         """The modules that make the units of a group, pass them along, and read them."""
         found: dict[Role, dict[str, None]] = {role: {} for role in Role}
-        for site in self.sites:
-            if group in site.axis.groups:
-                for role in site.roles:
-                    found[role][site.tensor.rpartition(".")[0] or site.tensor] = None
+        for site in self._homes.get(group, ()):
+            for role in site.roles:
+                found[role][site.tensor.rpartition(".")[0] or site.tensor] = None
         makers, readers = found[Role.OUT], found[Role.IN]
         along = [name for name in found[Role.ALONG] if name not in makers and name not in readers]
         return list(makers), along, list(readers)

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 def space_table(space: Space, most: int = 60) -> str:
     """A readable table of at most ``most`` groups."""
     rows = [("group", "kind", "units", "params", "made by", "passes", "read by")]
+    shares = space.group_params_frac
     for group in list(space.groups.values())[:most]:
         made, along, read = space.coupled(group.name)
-        share = space.group_params_frac.get(group.name, 0.0)
         kind = group.kind + (" *" if group.across else "")
-        rows.append((group.name, kind, str(group.units), f"{share:.1%}", _names(made), _names(along), _names(read)))
+        rows.append(
+            (group.name, kind, str(group.units), f"{shares[group.name]:.1%}", _names(made), _names(along), _names(read))
+        )
     lines = [*_aligned(rows)]
     if len(space.groups) > most:
         lines.append(f"... and {len(space.groups) - most} more groups")

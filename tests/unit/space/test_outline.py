@@ -74,6 +74,24 @@ def test_a_recurrent_layer_is_as_wide_as_it_has_cells() -> None:
     assert (layers["words"]["out"]["size"], layers["cells"]["out"]["size"], layers["tags"]["out"]["size"]) == (3, 6, 4)
 
 
+class Placed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.stem, self.head = nn.Parameter(torch.zeros(1, 5, 8)), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.stem(x) + self.place)
+
+
+def test_what_units_pass_by_is_as_wide_as_they_are() -> None:
+    """A table of positions neither makes nor reads; its first dimensions say nothing of it."""
+    model = Placed()
+    place, stem, _ = outline(meristem.trace(model, torch.randn(1, 5, 4)), model)["layers"]
+    assert place["type"] == "Parameter"
+    assert place["out"] == stem["out"]
+    assert place["in"]["size"] == 5
+
+
 def test_blocks_that_may_be_absent_are_named() -> None:
     space = meristem.trace(basic3_resnet((3, 3, 3)), torch.randn(1, 3, 32, 32), depth=True)
     content = outline(space)
