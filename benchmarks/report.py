@@ -51,7 +51,8 @@ def main() -> None:
         seconds = []
         for _ in range(REPEATS):
             start = time.perf_counter()
-            subprocess.run([sys.executable, "-m", "meristem", "report", str(run)], check=True, stdout=subprocess.DEVNULL)
+            command = [sys.executable, "-m", "meristem", "report", str(run)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             seconds.append(time.perf_counter() - start)
         size = (run / "report.html").stat().st_size
         figures = len(list((run / "figures").glob("*.png")))
