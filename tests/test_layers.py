@@ -25,11 +25,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace", "surgery", "control"),
     ("history", "export", "checkpoint", "process"),
     ("grower",),
-    ("testing", "models", "data", "rates", "task", "settings", "folder", "tables"),
+    ("testing", "models", "data", "rates", "task", "settings", "folder", "tables", "picture", "screen", "sketch"),
     ("baselines",),
     ("run", "report"),
     ("loop", "study"),
-    ("progress",),
+    ("progress", "board"),
     ("commands",),
     ("cli", "__main__"),
     ("meristem_recipes",),
@@ -41,8 +41,20 @@ STRANGERS = frozenset({"trace", "surgery", "control"})
 # The bench side uses the core and is never used by it; models and data do not even use the core.
 BENCH = frozenset(
     {
-        *("models", "data", "rates", "task", "settings", "folder", "tables", "baselines"),
-        *("run", "report", "loop", "study", "progress", "commands", "cli", "__main__", "meristem_recipes"),
+        *(
+            "models",
+            "data",
+            "rates",
+            "task",
+            "settings",
+            "folder",
+            "tables",
+            "picture",
+            "screen",
+            "sketch",
+            "baselines",
+        ),
+        *("run", "report", "loop", "study", "progress", "board", "commands", "cli", "__main__", "meristem_recipes"),
     }
 )
 STANDALONE = frozenset({"models", "data"})
