@@ -44,8 +44,8 @@ class Progress:
         if self._done:
             self._screen.say(f"resumed after epoch {self._done}")
         self._ends = [time.perf_counter()]
-        if self._screen.live and not self._plain:
-            self._sketch = Sketch(grower)
+        grows = run.method != "dense"  # bars that are full and stay so say nothing
+        self._sketch = Sketch(grower) if self._screen.live and not self._plain and grows else None
 
     def batch(self, step: int, steps: int) -> None:
         if self._screen.live and time.perf_counter() - self._drawn > _REDRAW_SECONDS:
@@ -99,5 +99,5 @@ class Progress:
             text = "\n".join([*draw(picture, columns, lines, self._screen.ink), ""])
         else:
             text = f"{self._at}  {self._text}"[: columns - 1]  # a full line would wrap and could not be rewritten
-        self._screen.show(text, columns)
+        self._screen.show(text, columns, lines)
         self._drawn = time.perf_counter()

@@ -16,7 +16,8 @@ class Screen:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._shown = ""
+        self._shown, self._lines = "", 0  # and the lines of the terminal at that time
+        self._stranded = False  # whether a terminal that became small has moved a part of it up out of reach
         self.live = stream.isatty() and os.environ.get("TERM") != "dumb"  # a dumb one cannot go back
         self.ink = _ink(stream)
 
@@ -24,14 +25,17 @@ class Screen:
     def open(self) -> bool:
         return bool(self._shown)
 
-    def show(self, text: str, columns: int) -> None:
+    def show(self, text: str, columns: int, lines: int) -> None:
         """In place of what was shown last. The cursor stays at the end of the text, or below it if that ends a line."""
         above = self._rows_above(columns)
+        self._stranded |= above >= lines
         up, clear = (f"\x1b[{above}A", "\x1b[J") if above else ("", "")
+        if self._stranded and lines > self._lines:  # it may have come back
+            up, clear = "\x1b[H\x1b[2J", ""
         drawn = "\n".join(f"\x1b[2K{line}" for line in text.split("\n"))
         self._stream.write(f"{up}\r{drawn}{clear}")
         self._stream.flush()
-        self._shown = text
+        self._shown, self._lines = text, lines
 
     def say(self, line: str) -> None:
         """A line that stays; it ends what was shown."""
