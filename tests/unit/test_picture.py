@@ -184,7 +184,7 @@ def test_a_picture_line_by_line() -> None:
         *(f"stages.{each}.*  ███████▓▓▓▓░░░░░░░░░░░░░░░░░░  12/32  +4 -2" for each in BLOCKS),
     ]
     coloured = draw(Picture((), NETWORK[:2]), 60, 10, Ink(colour=True))[-1]
-    assert coloured == "stages.0.0.conv1  ██████\x1b[32m▓▓▓\x1b[0m\x1b[2m░░░░░░░░░░░░░░░\x1b[0m   6/16  +2 -1"
+    assert coloured == "stages.0.0.conv1  ███████\x1b[32m▓▓▓\x1b[0m\x1b[2m░░░░░░░░░░░░░░░░\x1b[0m  6/16  +2 -1"
 
 
 def test_names_of_any_kind_keep_their_column() -> None:
