@@ -13,15 +13,8 @@ from meristem.cli import _parser, main
 _SETTINGS = {"RECIPE", "--data", "--device", "--epochs", "--method", "--model", "--seed", "--set"}
 FROZEN = {
     "grow": {
-        *_SETTINGS,
-        "--budget",
-        "--jobs",
-        "--out",
-        "--plain",
-        "--resume",
-        "--seeds",
-        "--tensorboard",
-        "--with-dense",
+        *(*_SETTINGS, "--budget", "--jobs", "--out", "--plain"),
+        *("--resume", "--seeds", "--tensorboard", "--with-dense"),
     },
     "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--seeds"},
     "list": set(),

@@ -41,19 +41,8 @@ STRANGERS = frozenset({"trace", "surgery", "control"})
 # The bench side uses the core and is never used by it; models and data do not even use the core.
 BENCH = frozenset(
     {
-        *(
-            "models",
-            "data",
-            "rates",
-            "task",
-            "settings",
-            "folder",
-            "tables",
-            "picture",
-            "screen",
-            "sketch",
-            "baselines",
-        ),
+        *("models", "data", "rates", "task", "settings", "folder", "tables", "baselines"),
+        *("picture", "screen", "sketch"),
         *("run", "report", "loop", "study", "progress", "board", "commands", "cli", "__main__", "meristem_recipes"),
     }
 )
