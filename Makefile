@@ -36,5 +36,5 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[dev,images,onnx,report]'
+	$(INSTALL) -e '.[dev,images,onnx,report,tensorboard]'
 	@touch $@ $(VENV)/.run

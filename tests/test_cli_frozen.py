@@ -12,7 +12,10 @@ from meristem.cli import _parser, main
 
 _SETTINGS = {"RECIPE", "--data", "--device", "--epochs", "--method", "--model", "--seed", "--set"}
 FROZEN = {
-    "grow": {*_SETTINGS, "--budget", "--jobs", "--out", "--report", "--resume", "--seeds", "--with-dense"},
+    "grow": {
+        *(*_SETTINGS, "--budget", "--jobs", "--out", "--plain", "--report"),
+        *("--resume", "--seeds", "--tensorboard", "--with-dense"),
+    },
     "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--report", "--seeds"},
     "list": set(),
     "export": {"RUN", "--model", "--out", "--recipe"},

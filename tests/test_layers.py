@@ -25,11 +25,24 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace", "surgery", "control"),
     ("history", "export", "checkpoint", "process"),
     ("grower",),
-    ("testing", "models", "data", "rates", "task", "settings", "folder", "metric", "tables"),
+    (
+        "testing",
+        "models",
+        "data",
+        "rates",
+        "task",
+        "settings",
+        "folder",
+        "metric",
+        "tables",
+        "picture",
+        "screen",
+        "sketch",
+    ),
     ("baselines",),
     ("run", "report"),
     ("loop", "study"),
-    ("progress",),
+    ("progress", "board"),
     ("commands",),
     ("cli", "__main__"),
     ("meristem_recipes",),
@@ -42,7 +55,8 @@ STRANGERS = frozenset({"trace", "surgery", "control"})
 BENCH = frozenset(
     {
         *("models", "data", "rates", "task", "settings", "folder", "metric", "tables", "baselines"),
-        *("run", "report", "loop", "study", "progress", "commands", "cli", "__main__", "meristem_recipes"),
+        *("picture", "screen", "sketch"),
+        *("run", "report", "loop", "study", "progress", "board", "commands", "cli", "__main__", "meristem_recipes"),
     }
 )
 STANDALONE = frozenset({"models", "data"})

@@ -104,6 +104,8 @@ def _add_grow(grow: argparse.ArgumentParser) -> None:
     _add_report(grow)
     grow.add_argument("--seeds", metavar="N", help="run N seeds, from --seed on, and show mean and deviation")
     _add_jobs(grow)
+    grow.add_argument("--tensorboard", action="store_true", help="write graphs for TensorBoard too, as the run goes")
+    grow.add_argument("--plain", action="store_true", help="on a terminal: one line instead of bars for the widths")
     grow.set_defaults(command="grow:grow")
 
 
@@ -118,7 +120,7 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")
     _add_jobs(sweep)
     _add_report(sweep)
-    sweep.set_defaults(command="study:sweep")
+    sweep.set_defaults(command="study:sweep", tensorboard=False)
 
 
 def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:

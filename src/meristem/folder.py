@@ -56,6 +56,11 @@ class Folder:
         return self.path / "result.json"
 
     @property
+    def graphs(self) -> Path:
+        """For TensorBoard, where they are wanted."""
+        return self.path / "tensorboard"
+
+    @property
     def dense(self) -> Folder:
         """The run of the full model that stands beside this one."""
         return Folder(self.path / "dense")

@@ -53,6 +53,25 @@ class Watcher(Protocol):
     def epoch(self, record: Record) -> None: ...
 
 
+@dataclass(frozen=True)
+class Watchers:
+    """Several that are told the same, one after the other."""
+
+    all: tuple[Watcher, ...]
+
+    def start(self, run: Run, grower: Grower) -> None:
+        for watcher in self.all:
+            watcher.start(run, grower)
+
+    def batch(self, step: int, steps: int) -> None:
+        for watcher in self.all:
+            watcher.batch(step, steps)
+
+    def epoch(self, record: Record) -> None:
+        for watcher in self.all:
+            watcher.epoch(record)
+
+
 @dataclass
 class Training:
     """The pieces of a run, made and joined."""

@@ -1,4 +1,5 @@
-"""How a run is shown while it goes: one line that is rewritten on a terminal, a line an epoch elsewhere."""
+"""How a run is shown while it goes: bars for the widths on a terminal that has room, one line that is rewritten on
+another, a line an epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from meristem.picture import LEAST_COLUMNS, LEAST_LINES, Picture, draw
+from meristem.screen import Screen
+from meristem.sketch import Sketch
 from meristem.tables import blocks_text, clock, percent
 
 if TYPE_CHECKING:
@@ -20,13 +24,13 @@ _RECENT = 5  # epochs that the time left is judged by: early ones say little abo
 class Progress:
     """Tells how a run goes."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._live = stream.isatty()
-        self._text, self._headline = "", ""
-        self._drawn, self._open = 0.0, False  # when the line was last rewritten, and whether the cursor stands in it
+    def __init__(self, stream: TextIO, plain: bool = False) -> None:
+        self._screen, self._plain = Screen(stream), plain
+        self._at, self._text, self._headline = "", "", ""
+        self._drawn = 0.0  # when it was last drawn
         self._done, self._epochs, self._units = 0, 0, 1
         self._ends: list[float] = []
+        self._sketch: Sketch | None = None
 
     def start(self, run: Run, grower: Grower) -> None:
         self._done, self._epochs, self._units = grower.epoch, run.epochs, sum(grower.space.full.values()) or 1
@@ -36,32 +40,37 @@ class Progress:
             if run.method == "dense"
             else f"budget {run.budget}  method {run.method}  planned spend {percent(grower.expected_spend_frac)}"
         )
-        self._say(f"{run.name}: {plan}  seed {run.seed}  {run.epochs} epoch{'s' * (run.epochs > 1)}")
+        self._screen.say(f"{run.name}: {plan}  seed {run.seed}  {run.epochs} epoch{'s' * (run.epochs > 1)}")
         if self._done:
-            self._say(f"resumed after epoch {self._done}")
+            self._screen.say(f"resumed after epoch {self._done}")
         self._ends = [time.perf_counter()]
+        grows = run.method != "dense"  # bars that are full and stay so say nothing
+        self._sketch = Sketch(grower) if self._screen.live and not self._plain and grows else None
 
     def batch(self, step: int, steps: int) -> None:
-        if self._live and (now := time.perf_counter()) - self._drawn > _REDRAW_SECONDS:
-            self._drawn = now
-            self._rewrite(f"epoch {self._done + 1}/{self._epochs}  step {step}/{steps}  {self._text}")
+        if self._screen.live and time.perf_counter() - self._drawn > _REDRAW_SECONDS:
+            self._at = f"epoch {self._done + 1}/{self._epochs}  step {step}/{steps}"
+            self._draw()
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         self._done = record["epoch"]
         self._ends = [*self._ends[-_RECENT:], time.perf_counter()]
-        self._text = self._numbers(record)
-        line = f"epoch {self._done}/{self._epochs}  {self._text}"
-        if self._live:
-            self._rewrite(line)
-            if self._done == self._epochs:
-                self.end()
-        else:
-            self._say(line)
+        self._at, self._text = f"epoch {self._done}/{self._epochs}", self._numbers(record)
+        if self._sketch is not None:
+            self._sketch.step(record, self._headline)
+        if not self._screen.live:
+            self._screen.say(f"{self._at}  {self._text}")
+        elif self._done == self._epochs:
+            self._draw()
+            self.end()
+        elif self._sketch is None or time.perf_counter() - self._drawn > _REDRAW_SECONDS:
+            self._draw()
 
     def end(self) -> None:
-        """Leave the rewritten line where it is; what is said next stands below it."""
-        if self._open:
-            self._say("")
+        """Leave what is shown where it is; what is said next stands below it."""
+        if self._screen.open and self._sketch is not None:
+            self._draw()  # as it was last, and without what was typed meanwhile
+        self._screen.leave()
 
     def _numbers(self, record: Mapping[str, Any]) -> str:
         """What matters most stands first: a narrow terminal cuts the rest."""
@@ -82,13 +91,13 @@ class Progress:
         per_epoch = (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1)
         return per_epoch * (self._epochs - self._done)
 
-    def _rewrite(self, line: str) -> None:
-        room = shutil.get_terminal_size().columns - 1  # a full line would wrap and could not be rewritten
-        self._stream.write(f"\r\x1b[2K{line[:room]}")
-        self._stream.flush()
-        self._open = True
-
-    def _say(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
-        self._open = False
+    def _draw(self) -> None:
+        columns, lines = shutil.get_terminal_size()  # each time: it may have changed
+        if self._sketch is not None and columns >= LEAST_COLUMNS and lines >= LEAST_LINES:
+            left = [f"{clock(self._seconds_left())} left"] if len(self._ends) > 1 else []
+            picture = Picture((self._at, *left, *self._sketch.numbers), self._sketch.rows)
+            text = "\n".join([*draw(picture, columns, lines, self._screen.ink), ""])
+        else:
+            text = f"{self._at}  {self._text}"[: columns - 1]  # a full line would wrap and could not be rewritten
+        self._screen.show(text, columns, lines)
+        self._drawn = time.perf_counter()

@@ -183,7 +183,7 @@ def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv("COLUMNS", "200")
     shown, run = Terminal(), users_recipe.tiny()
-    progress = Progress(shown)
+    progress = Progress(shown, plain=True)
     grower = type(
         "Grower", (), {"epoch": 1, "expected_spend_frac": 0.25, "space": meristem.trace(run.model(), torch.randn(2, 6))}
     )

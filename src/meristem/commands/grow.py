@@ -10,10 +10,11 @@ from pathlib import Path
 
 import torch
 
+from meristem.board import carry_out_on_board, require_tensorboard
 from meristem.commands import study
 from meristem.commands.arguments import given_settings
 from meristem.commands.recipes import begun_run, recipe
-from meristem.commands.report import check_drawing, written
+from meristem.commands.report import check_drawing, drawn, how_to_draw
 from meristem.errors import DataError, MeristemError
 from meristem.folder import Folder, free_folder, latest_folder
 from meristem.loop import carry_out
@@ -25,16 +26,18 @@ _DEFAULT = "digits"
 
 
 def grow(args: argparse.Namespace) -> int:
+    if args.tensorboard:
+        require_tensorboard()
     if args.seeds is not None:
         return study.seeds(args)
     if args.report:
         check_drawing()
     settings = given_settings(args)
     folder, run = _new(args, settings) if args.resume is None else _resumed(args, settings)
-    progress = Progress(sys.stdout)
+    progress = Progress(sys.stdout, plain=args.plain)
     try:
         with folder.held():
-            result, dense = _carry_out(run, folder, progress, args.with_dense)
+            result, dense = _carry_out(args, run, folder, progress)
     except KeyboardInterrupt:
         progress.end()  # before anything is said
         return _stopped(args, folder)
@@ -50,21 +53,23 @@ def grow(args: argparse.Namespace) -> int:
         again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
         print(f"\nTo train the full model for comparison: {again}")
     print(f"\nEverything is in {folder.path}; the network itself in {folder.model}")
-    print(
-        written([folder.path], folder.path)
-        if args.report
-        else f"To draw it: meristem report {shlex.quote(str(folder.path))}"
-    )
+    print(drawn(folder.path) if args.report else how_to_draw(folder.path))
     return 0
 
 
-def _carry_out(run: Run, folder: Folder, progress: Progress, with_dense: bool) -> tuple[Record, Record | None]:
+def _carry_out(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> tuple[Record, Record | None]:
     """The run, then the full model's if it is wanted or was begun before."""
-    result = finished_result(folder) or carry_out(run, folder, progress)
-    if run.method == DENSE or not (with_dense or folder.dense.description.exists()):
+    result = _result(args, run, folder, progress)
+    if run.method == DENSE or not (args.with_dense or folder.dense.description.exists()):
         return result, None
     full = dataclasses.replace(run, method=DENSE)
-    return result, finished_result(folder.dense) or carry_out(full, folder.dense, progress)
+    return result, _result(args, full, folder.dense, progress)
+
+
+def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> Record:
+    if args.tensorboard:
+        return carry_out_on_board(run, folder, progress)
+    return finished_result(folder) or carry_out(run, folder, progress)
 
 
 def _stopped(args: argparse.Namespace, folder: Folder) -> int:
@@ -77,7 +82,8 @@ def _stopped(args: argparse.Namespace, folder: Folder) -> int:
 
 def _again(args: argparse.Namespace, folder: Folder) -> str:
     again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))}"
-    return again + (" --with-dense" if args.with_dense else "")
+    flags = {" --with-dense": args.with_dense, " --tensorboard": args.tensorboard, " --plain": args.plain}
+    return again + "".join(flag for flag, given in flags.items() if given)
 
 
 def _recipe_flag(args: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shlex
 from pathlib import Path
 
 from meristem.errors import MeristemError
@@ -12,8 +13,17 @@ from meristem.errors import MeristemError
 def write(args: argparse.Namespace) -> int:
     runs = [Path(run) for run in args.runs]
     out = Path(args.out) if args.out else runs[0] if len(runs) == 1 else Path("report")
-    print(written(runs, out))
+    print(_written(runs, out))
     return 0
+
+
+def drawn(folder: Path) -> str:
+    """Draw what lies in ``folder``, into it; what is to be said of it."""
+    return _written([folder], folder)
+
+
+def how_to_draw(folder: Path) -> str:
+    return f"To draw it: meristem report {shlex.quote(str(folder))}"
 
 
 def check_drawing() -> None:
@@ -22,8 +32,7 @@ def check_drawing() -> None:
         raise MeristemError("drawing needs matplotlib; install it by: pip install 'meristem[report]'")
 
 
-def written(runs: list[Path], out: Path) -> str:
-    """Write the report; what is to be said of it."""
+def _written(runs: list[Path], out: Path) -> str:
     check_drawing()
     from meristem.report.report import write_report
 

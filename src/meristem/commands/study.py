@@ -12,9 +12,10 @@ from pathlib import Path
 
 import torch
 
+from meristem.board import carry_out_on_board
 from meristem.commands.arguments import given_settings, whole_number
 from meristem.commands.recipes import recipe
-from meristem.commands.report import check_drawing, written
+from meristem.commands.report import check_drawing, drawn, how_to_draw
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
 from meristem.folder import Folder
@@ -72,13 +73,13 @@ def _carry_out(args: argparse.Namespace, study: Study) -> int:
         raise MeristemError(f"{study.out} holds a single run; several need a folder of their own: give another --out")
     for case in study.cases():  # what is wrong is told before hours of training
         study.settled(case)
-    waiting = [case for case in study.cases() if study.result(case) is None]
+    waiting = [case for case in study.cases() if not _done(args, study, case)]
     try:
         study.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MeristemError(f"{study.out} cannot be made ({error.strerror}); give another --out") from None
     try:
-        failed = _in_turn(study, waiting) if int(args.jobs) == 1 else _side_by_side(args, study, waiting)
+        failed = _in_turn(args, study, waiting) if int(args.jobs) == 1 else _side_by_side(args, study, waiting)
     except KeyboardInterrupt:
         print("meristem: stopped; every finished epoch is kept. To go on: the same command again", file=sys.stderr)
         return 130
@@ -88,26 +89,26 @@ def _carry_out(args: argparse.Namespace, study: Study) -> int:
     if rows := study.rows():
         path = study.write_table()
         print(f"\n{spread_table(rows)}\n\nEverything is in {study.out}; this table, one line a run, in {path}")
-        print(written([study.out], study.out) if args.report else f"To draw it: meristem report {study.out}")
+        print(drawn(study.out) if args.report else how_to_draw(study.out))
     if failed:
         missing = sum(study.result(case) is None for case in waiting)
         raise MeristemError(f"{missing} of {len(waiting)} runs failed: {'; '.join(failed)}")
     return 0
 
 
-def _in_turn(study: Study, cases: list[Case]) -> list[str]:
+def _in_turn(args: argparse.Namespace, study: Study, cases: list[Case]) -> list[str]:
     """One that fails does not keep the others from being run; returns why, and which."""
     failed: dict[str, list[str]] = {}
     for case in cases:
-        if study.result(case) is not None:  # a direct design may have become known meanwhile
+        if _done(args, study, case):  # a direct design may have become known meanwhile
             continue
         print(f"--- {case.title}  seed {case.seed}", flush=True)
-        folder, progress, reason = study.folder(case), Progress(sys.stdout), "there is no grown network"
+        folder, progress, reason = study.folder(case), Progress(sys.stdout, plain=True), "there is no grown network"
         try:
             if _can_start(case, study):
                 folder.path.mkdir(parents=True, exist_ok=True)
                 with folder.held():
-                    carry_out(study.settled(case), folder, progress)
+                    (carry_out_on_board if args.tensorboard else carry_out)(study.settled(case), folder, progress)
                 continue
         except MeristemError as error:
             reason = str(error)
@@ -124,7 +125,7 @@ def _side_by_side(args: argparse.Namespace, study: Study, cases: list[Case]) -> 
     going: dict[Case, subprocess.Popen[bytes]] = {}
     try:
         while waiting or going:
-            waiting = [case for case in waiting if study.result(case) is None]
+            waiting = [case for case in waiting if not _done(args, study, case)]
             ready = [case for case in waiting if _can_start(case, study)]
             if ready and len(going) < int(args.jobs):
                 case = ready[0]
@@ -150,6 +151,11 @@ def _side_by_side(args: argparse.Namespace, study: Study, cases: list[Case]) -> 
     return failed
 
 
+def _done(args: argparse.Namespace, study: Study, case: Case) -> bool:
+    """Whether there is nothing left to do; graphs may still be wanted of a run that is finished."""
+    return study.result(case) is not None and not (args.tensorboard and not study.folder(case).graphs.exists())
+
+
 def _can_start(case: Case, study: Study) -> bool:
     """A direct design waits for the grown network, and for the uniform one, which may be the same."""
     others = (dataclasses.replace(case, arm=arm) for arm in (GROWN, "uniform") if arm in study.arms)
@@ -162,6 +168,8 @@ def _started(args: argparse.Namespace, study: Study, case: Case) -> subprocess.P
     command = [sys.executable, "-m", "meristem", "grow", args.recipe or "digits"]
     if args.model:
         command += ["--model", args.model]
+    if args.tensorboard:
+        command += ["--tensorboard"]
     if folder.description.exists():
         command += ["--resume", str(folder.path)]
         names: Collection[str] = MOVABLE
