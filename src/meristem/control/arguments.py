@@ -10,6 +10,7 @@ from torch import nn, optim
 
 from meristem.control.budget import Budget
 from meristem.control.method import Method
+from meristem.cost.price import Prices
 from meristem.errors import BudgetError, MeristemError
 from meristem.space.space import Space
 
@@ -56,12 +57,22 @@ def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
         )
 
 
-def check_numbers(epochs: Any, seed: Any, batch_size: Any) -> None:
-    for name, value, least in (("epochs", epochs, 1), ("seed", seed, 0), ("batch_size", batch_size, 1)):
+def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any) -> None:
+    given = (("epochs", epochs, 1), ("fine_tune", fine_tune, 0), ("seed", seed, 0), ("batch_size", batch_size, 1))
+    for name, value, least in given:
         if name == "batch_size" and value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise MeristemError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_widths(widths: Mapping[str, int], prices: Prices, caps: Mapping[str, float], budget: Budget) -> None:
+    """Refuse the widths of a method where they are another model's or too many."""
+    if odd := sorted(set(widths) ^ set(prices.space.groups)):
+        raise MeristemError(f"the method's widths do not belong to this model: {odd[0]!r} is only in one of them")
+    if not prices.fits(widths, caps):
+        shares = ", ".join(f"{share:.1%} of the {name}" for name, share in prices.shares(widths).items())
+        raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({budget})")
 
 
 def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:

@@ -66,6 +66,22 @@ class Gates:
             if attached:
                 self.attach()
 
+    @property
+    def attached(self) -> bool:
+        return bool(self._handles)
+
+    @torch.no_grad()
+    def fold(self, model: nn.Module) -> None:
+        """Multiply the gates into the weights of ``model``: a copy of the live one, or that itself once detached."""
+        absent = tuple(f"{block}." for block in self.live.tree.absent)
+        for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self.slots):
+            factor = None if tensor.startswith(absent) else self.scale(tensor, dim)
+            if factor is not None:
+                weight = model.get_parameter(tensor)
+                shape = [1] * weight.dim()
+                shape[dim] = -1
+                weight.mul_(factor.detach().to(weight.device, weight.dtype).view(shape))
+
     def scale(self, tensor: str, dim: int) -> Tensor | None:
         """The factor for every live position of a dimension, or None if no gate touches it."""
         factor: Tensor | None = None
