@@ -184,9 +184,9 @@ def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "200")
     shown, run = Terminal(), users_recipe.tiny()
     progress = Progress(shown)
-    grower = type(
-        "Grower", (), {"epoch": 1, "expected_spend_frac": 0.25, "space": meristem.trace(run.model(), torch.randn(2, 6))}
-    )
+    space = meristem.trace(run.model(), torch.randn(2, 6))
+    known = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
+    grower = type("Grower", (), known)
     progress.start(run, grower)  # type: ignore[arg-type]
     head = shown.getvalue()
     assert head.splitlines()[1] == "resumed after epoch 1"

@@ -88,6 +88,17 @@ def autogrow() -> Method:
     return Method(Nothing(), AutoGrow(), Course(start=0.0, grown=0.0, peak=1.0), full_width=True)
 
 
+def paper_nas() -> Method:
+    """The letter of the paper in its comparison with architecture search: bases 2.0 for units, 0.1 for blocks."""
+    base, deep_base = 2.0, 0.1
+    return replace(paper(), learning=Descent(block_weight=deep_base / base), controller=Feedback(deep_base=base))
+
+
 def methods() -> dict[str, Callable[[], Method]]:
     """All presets by name."""
     return {"default": default, "worth": worth, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}
+
+
+def named_methods() -> dict[str, Callable[[], Method]]:
+    """The presets, and those that are for growing depth."""
+    return {**methods(), "paper-nas": paper_nas, "autogrow": autogrow}
