@@ -84,7 +84,7 @@ class Grower:
         )
         self._rng = np.random.default_rng(seed)
         self.history = History(history)
-        self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh)
+        self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh, seed=seed)
         if self.method.native_scale:
             scale_reads(self.live)
         self.optimizer = optimizer

@@ -11,7 +11,7 @@ from meristem.control.controller import Controller, Exact, Feedback, Keep
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
 from meristem.control.value import InStep, Worth
 from meristem.gate import Even, Open, PerUnit, Temperature
-from meristem.init import AsBuilt, Fresh, ZeroOutgoing
+from meristem.init import AsBuilt, Fresh, RandomLastNorm, ZeroOutgoing
 from meristem.schedule import Course
 
 PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
@@ -85,7 +85,8 @@ def direct(widths: Mapping[str, int]) -> Method:
 
 def autogrow() -> Method:
     """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
-    return Method(Nothing(), AutoGrow(), Course(start=0.0, grown=0.0, peak=1.0), full_width=True)
+    course = Course(start=0.0, grown=0.0, peak=1.0)
+    return Method(Nothing(), AutoGrow(), course, fresh=RandomLastNorm(), full_width=True)
 
 
 def paper_nas() -> Method:
