@@ -332,7 +332,7 @@ def test_export_of_what_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
         ("--epochs 0", "epochs must be at least 1, got 0"),
         ("--epochs -3", "epochs must be at least 1, got -3"),
         ("--seed x", "seed must be a whole number, got 'x'"),
-        ("--method papr", r"there is no method 'papr'; did you mean paper\?"),
+        ("--method papr", r"there is no method 'papr'; did you mean paper"),
         ("--device warp", "the device 'warp' cannot be used here"),
         ("--set lrr=1", r"a run has no setting 'lrr'; did you mean lr\?"),
         ("--set lr", "--set 'lr' is not of the form FIELD=VALUE"),
