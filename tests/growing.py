@@ -71,7 +71,8 @@ class Growth:
 
     def go(self, until: int | None = None) -> Growth:
         """Train on, until that many steps are done (default: to the end)."""
-        while self.done < (self.grower.epochs * self.steps if until is None else until):
+        epochs = self.grower.epochs + self.grower.fine_tune
+        while self.done < (epochs * self.steps if until is None else until):
             self.step()
         return self
 

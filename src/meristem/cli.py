@@ -111,7 +111,7 @@ def _add_grow(grow: argparse.ArgumentParser) -> None:
 
 def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     _add_settings(sweep)
-    sweep.add_argument("--budgets", metavar="LIST", required=True, help="e.g. 10%%,20%%,36%%,50%%,80%%")
+    sweep.add_argument("--budgets", metavar="LIST", help="e.g. 10%%,20%%,36%%,50%%,80%% (default: the recipe's own)")
     sweep.add_argument("--by", metavar="METRIC", choices=("params", "macs"), help="of what (default: as the recipe)")
     sweep.add_argument(
         "--arms", metavar="LIST", default="grown,uniform,direct", help="grown, direct, dense or methods (%(default)s)"

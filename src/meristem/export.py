@@ -34,19 +34,7 @@ def export(live: Live, gates: Gates | None = None) -> nn.Module:
         return _copy(live.model)
     with gates.paused():
         plain = _copy(live.model)
-    folded: set[tuple[str, int]] = set()
-    with torch.no_grad():
-        for slot in gates.slots:
-            if (slot.tensor, slot.dim) in folded or _within(slot.tensor, live.tree.absent):
-                continue
-            factor = gates.scale(slot.tensor, slot.dim)
-            if factor is None:
-                continue
-            folded.add((slot.tensor, slot.dim))
-            weight = plain.get_parameter(slot.tensor)
-            shape = [1] * weight.dim()
-            shape[slot.dim] = -1
-            weight.mul_(factor.detach().to(weight.device, weight.dtype).view(shape))
+    gates.fold(plain)
     return plain
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ from meristem.trace.trace import trace
 
 _KIND = "meristem-checkpoint-1"
 _SIDES = {Side.READING: reading, Side.MAKING: making}
-_SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
 _FIRST_SCORE = 2.5  # of the units that live at the start
 
 
@@ -50,8 +48,9 @@ class Grower:
     """Grows a model under a budget in the user's own loop; call :meth:`step` once an epoch.
 
     The model becomes small at once: at the start few units of each group are live. ``epochs`` is how often
-    :meth:`step` will be called. ``batch_size`` makes the spend absolute; without it a step counts as one forward and
-    backward pass of the example inputs. ``history`` is a file the records are appended to.
+    :meth:`step` will be called, but for the epochs of ``fine_tune``, in which the network that was found is trained
+    on: its structure stays, the gates are gone. ``batch_size`` makes the spend absolute; without it a step counts as
+    one forward and backward pass of the example inputs. ``history`` is a file the records are appended to.
     """
 
     def __init__(  # noqa: PLR0913
@@ -62,6 +61,7 @@ class Grower:
         *,
         budget: Budget,
         epochs: int,
+        fine_tune: int = 0,
         method: Method | None = None,
         space: Space | None = None,
         seed: int = 0,
@@ -70,20 +70,22 @@ class Grower:
     ) -> None:
         self.method = Method() if method is None else method
         arguments.check_arguments(model, optimizer, budget, self.method, space)
-        arguments.check_numbers(epochs, seed, batch_size)
+        arguments.check_numbers(epochs, fine_tune, seed, batch_size)
         self.model = arguments.plain(model)
         arguments.check_training(self.model, optimizer)
         _check_free(optimizer)
-        self.epochs, self.budget, self.seed = epochs, budget, seed
+        self.epochs, self.fine_tune, self.budget, self.seed = epochs, fine_tune, budget, seed
         self.space = space if space is not None else _traced(self.model, example_inputs)
         if not self.space.groups:
             raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
         step_samples = arguments.samples_of_a_step(example_inputs, batch_size)
         self._prices = Prices(self.space)
-        self.trajectory = plan_trajectory(budget, self.method.course, self._prices, self.method.freeze, epochs)
+        self.trajectory = plan_trajectory(
+            budget, self.method.course, self._prices, self.method.freeze, epochs, fine_tune
+        )
         self._rng = np.random.default_rng(seed)
         self.history = History(history)
-        self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh)
+        self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh, seed=seed)
         if self.method.native_scale:
             scale_reads(self.live)
         self.optimizer = optimizer
@@ -94,7 +96,7 @@ class Grower:
         self.ledger = Ledger(self._prices.dense["macs"] * step_samples)
         slots = _SIDES[self.method.side](self.space)
         self._learner = self.method.learning.learner(self._first_scores(), self._rng, tuple(self.space.blocks))
-        self._passing = Passing(self.live, self._learner.values) if self._learner.listens else None
+        self._passing = Passing(self.live, self._learner.values)
         self._pulls = Pulls(self.live, slots, self._passing)
         lasso = self.method.lasso
         self._lasso = UnitLasso(self.live, lasso.strength, lasso.threshold) if lasso is not None else None
@@ -107,18 +109,20 @@ class Grower:
 
     def step(self, **metrics: float) -> Record:
         """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""
-        if self.epoch >= self.epochs:
+        if self.finished:
+            made_for = f"epochs={self.epochs}" + (f" and fine_tune={self.fine_tune}" if self.fine_tune else "")
             raise MeristemError(
-                f"step() was called more than {self.epochs} times, but this grower was made for epochs={self.epochs}; "
+                f"step() was called more than {self.epoch} times, but this grower was made for {made_for}; "
                 f"call it once an epoch"
             )
         self.live.check_untouched()
         metrics = arguments.numbers(metrics)
         self._learner.finish()
         record = self._record(metrics)
-        for name, mask in self.live.active.items():
-            self._drawn[name] += mask
-        self._lr_fracs += self._lr_frac()
+        if self.growing:
+            for name, mask in self.live.active.items():
+                self._drawn[name] += mask
+            self._lr_fracs += self._lr_frac()
         self._steps_planned = self._steps * self.epochs
         self._steps, self.epoch = 0, self.epoch + 1
         decision = self._decide(record)
@@ -126,7 +130,10 @@ class Grower:
         if plan is not None:
             self.live.apply(plan)
         record.update(counts(plan), frozen=plan is None)
-        if self.epoch < self.epochs:  # after the last epoch nothing changes any more, the gates' values neither
+        if self.epoch == self.epochs and self.fine_tune and self._gates is not None:
+            self._gates.detach()
+            self._gates.fold(self.model)
+        if not self.finished:  # after the last epoch nothing changes any more, the gates' values neither
             self._begin(decision.strength if decision is not None else 0.0)
         self.history.append(record)
         self._listen()
@@ -137,13 +144,26 @@ class Grower:
 
         The gate of a whole block cannot be folded into a plain one: in the copy it is open, as at the end of a run.
         """
-        with self._unheard():
-            return export(self.live, self._gates)
+        with self._passing.paused():
+            return export(self.live, self._attached_gates)
 
     def save(self, folder: str | Path) -> None:
         """Write the exported network to ``folder``; :func:`meristem.load` reads it into a full-size model."""
-        with self._unheard():
-            save(self.live, folder, self._gates)
+        with self._passing.paused():
+            save(self.live, folder, self._attached_gates)
+
+    @property
+    def growing(self) -> bool:
+        """Whether the coming epoch is one of growing, not of fine-tuning."""
+        return self.epoch < self.epochs
+
+    @property
+    def finished(self) -> bool:
+        return self.epoch >= self.epochs + self.fine_tune
+
+    @property
+    def _attached_gates(self) -> Gates | None:
+        return self._gates if self._gates is not None and self._gates.attached else None
 
     @property
     def widths(self) -> dict[str, int]:
@@ -159,13 +179,7 @@ class Grower:
 
         With macs or spend in the budget it is an upper bound; otherwise it is that of groups that grow in step.
         """
-        if "macs" in self.trajectory.caps:
-            return self.trajectory.spend_frac()
-        alike = even(self.space)
-        epochs = range(0, self.epochs, max(1, self.epochs // _SPEND_SAMPLES))
-        networks = [fit(self._prices, alike, self.trajectory.at(epoch)) for epoch in epochs]
-        widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
-        return sum(self._prices.share("macs", each) for each in widths) / len(epochs)
+        return self.trajectory.expected_spend_frac(self._prices)
 
     # --- deciding ---
 
@@ -189,7 +203,7 @@ class Grower:
         }
 
     def _decide(self, record: Record) -> Decision | None:
-        if self.epoch > self.trajectory.last_decision or self.epoch >= self.epochs:
+        if self.epoch > self.trajectory.last_decision or not self.growing:
             return None
         view = View(
             scores=self._scores(),
@@ -214,18 +228,13 @@ class Grower:
         return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items()})
 
     def _beta(self) -> dict[str, FloatArray]:
-        mean_lr_frac = self._lr_fracs / self.epoch if self.epoch else 1.0
-        temperature = self.method.temperature
-        return {
-            name: temperature.beta(drawn, self.epoch, self.epochs, mean_lr_frac) for name, drawn in self._drawn.items()
-        }
+        grown, temperature = min(self.epoch, self.epochs), self.method.temperature
+        mean_lr_frac = self._lr_fracs / grown if grown else 1.0
+        return {name: temperature.beta(drawn, grown, self.epochs, mean_lr_frac) for name, drawn in self._drawn.items()}
 
     def _begin(self, strength: float) -> None:
         self._strength = strength
-        ramp = max(1, self.epochs - 1 - self.trajectory.last_decision)
-        hardness = (
-            min(1.0, max(0, self.epoch - self.trajectory.last_decision) / ramp) if self.method.freeze < 1.0 else 0.0
-        )
+        hardness = self.trajectory.hardness(self.epoch) if self.method.freeze < 1.0 else 0.0
         pace = PAPER_STEPS / max(1, self._steps_planned)
         live, overruled = self.live.active, self.live.overruled
         self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, overruled))
@@ -234,8 +243,8 @@ class Grower:
     # --- the steps of the user's optimizer ---
 
     def _listen(self) -> None:
-        """Hooks on the optimizer as long as there are epochs to come."""
-        if self.epoch >= self.epochs:
+        """Hooks on the optimizer as long as there are epochs to come; gates as long as the network grows."""
+        if self.finished:
             while self._hooks:
                 self._hooks.pop().remove()
         elif not self._hooks:
@@ -243,15 +252,12 @@ class Grower:
                 self.optimizer.register_step_pre_hook(self._before_optimizer_step),
                 self.optimizer.register_step_post_hook(self._after_optimizer_step),
             ]
-        if self._passing is not None:
-            decides = self.epoch <= self.trajectory.last_decision or self._learner.scales
-            (self._passing.attach if decides and self.epoch < self.epochs else self._passing.detach)()
+        hears = self._learner.listens and self.epoch <= self.trajectory.last_decision
+        (self._passing.attach if self.growing and (hears or self._learner.scales) else self._passing.detach)()
+        if self._gates is not None and self.fine_tune:
+            (self._gates.attach if self.growing else self._gates.detach)()
         if self._lasso is not None:
             (self._lasso.attach if self.epoch < self.trajectory.last_decision else self._lasso.detach)()
-
-    def _unheard(self) -> AbstractContextManager[None]:
-        """No hooks on blocks inside it."""
-        return self._passing.paused() if self._passing is not None else nullcontext()
 
     def _before_optimizer_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not arguments.has_closure(args, kwargs):
@@ -291,7 +297,8 @@ class Grower:
         masks = self.live.active
         return {
             "epoch": self.epoch + 1,
-            "progress": (self.epoch + 1) / self.epochs,
+            "progress": min(1.0, (self.epoch + 1) / self.epochs),  # of growing
+            "fine_tuning": not self.growing,
             "widths": widths,
             "params": cost.params,
             "macs": cost.macs,
@@ -364,8 +371,7 @@ class Grower:
         self._learner.load(state["learner"])
         self._rng.bit_generator.state = state["rng"]
         self._listen()
-        if self._passing is not None:
-            self._passing.taken()  # what came in before is not of this run
+        self._passing.taken()  # what came in before is not of this run
         self.history.restart(json.loads(state["records"]))
         checkpoint.set_random_state(state["random"])
         extra: dict[str, Any] = state["extra"]
@@ -381,7 +387,7 @@ class Grower:
             + [str(len(group["params"])) for group in self.optimizer.param_groups],
             "budget": str(self.budget),
             "method": f"{self.method!r}{self.method.lasso or ''}",
-            "epochs": self.epochs,
+            "epochs": f"{self.epochs} + {self.fine_tune} of fine-tuning" if self.fine_tune else self.epochs,
             "seed": self.seed,
         }
 

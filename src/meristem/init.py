@@ -6,9 +6,11 @@ old and fresh units are read by whoever reads them. In both the units lie along 
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +21,15 @@ class Fresh(Protocol):
     def made(self, fresh: Tensor) -> Tensor: ...
 
     def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@runtime_checkable
+class FreshBlocks(Protocol):
+    """A rule that has an answer of its own for fresh blocks."""
+
+    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor:
+        """The scale, or the shift, of the last batch norm of a fresh block; ``name`` is the tensor's own."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -69,3 +80,17 @@ class VarianceTransfer:
         if len(fresh) % 2:
             paired[-1] = 0
         return old * scale, paired
+
+
+@dataclass(frozen=True)
+class RandomLastNorm(AsBuilt):
+    """AutoGrow's start of a block: as built, but scale and shift of its last batch norm are drawn from N(0, 1).
+
+    >>> RandomLastNorm().last_norm("block.norm.weight", torch.ones(4), seed=0).std().item() > 0
+    True
+    """
+
+    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor:
+        # From the name and the seed alone: it does not matter when the block comes in, nor whether a run was resumed.
+        drawn = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(tuple(built.shape))
+        return torch.from_numpy(drawn).to(built)

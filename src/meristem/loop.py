@@ -20,17 +20,15 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.control.budget import Budget
-from meristem.control.method import Method, autogrow, direct, iss, methods, uniform
+from meristem.control.method import Method, direct, named_methods, uniform
 from meristem.cost.count import count_macs, count_params
 from meristem.errors import DataError, FileError, MeristemError
 from meristem.folder import Folder, write_json
 from meristem.grower import Grower
 from meristem.rates import warmed
 from meristem.run import (
-    AUTOGROW,
     DENSE,
     DIRECT,
-    ISS,
     MOVABLE,
     RESULT_FORMAT,
     Data,
@@ -38,6 +36,7 @@ from meristem.run import (
     Run,
     description,
     finished_result,
+    known_settings,
 )
 from meristem.space.outline import outline
 from meristem.trace.trace import trace
@@ -84,15 +83,16 @@ class Training:
     order: torch.Generator  # of the training samples and their augmentation
     grower: Grower
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
-    _compiled: tuple[dict[str, int], Callable[[Tensor], Any]] | None = None  # and the widths it was compiled for
+    _compiled: tuple[Any, Callable[[Tensor], Any]] | None = None  # and what it was compiled for
 
     def network(self) -> Callable[[Tensor], Any]:
         """What is trained in the coming epoch: the model as it is now."""
         if not self.run.compile:
             return self.model
-        if self._compiled is None or self._compiled[0] != self.grower.widths:
+        state = (self.grower.widths, self.grower.growing)  # gates are compiled in
+        if self._compiled is None or self._compiled[0] != state:
             torch.compiler.reset()  # forgets the sizes it had before; otherwise torch soon gives up compiling
-            self._compiled = (self.grower.widths, compilable(torch.compile(self.model, dynamic=False)))
+            self._compiled = (state, compilable(torch.compile(self.model, dynamic=False)))
         return self._compiled[1]
 
     def keep(self, path: Path) -> None:
@@ -111,7 +111,7 @@ class Training:
             self.scheduler.load_state_dict(extra["scheduler"])
             self.order.set_state(extra["order"])
             self.seconds = float(extra["seconds"])
-            settings = dict(extra["settings"])
+            settings = known_settings(extra["settings"])
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
         for name, value in self.run.settings.items():
@@ -142,7 +142,7 @@ def carry_out(run: Run, folder: Folder, watcher: Watcher) -> Record:
     if folder.checkpoint.exists():
         training.resume(folder.checkpoint)
     watcher.start(run, grower)
-    while grower.epoch < run.epochs:
+    while not grower.finished:
         started = time.perf_counter()
         train_loss = train_epoch(training, watcher)
         metrics = evaluate(run, training.data, training.model, "validation")
@@ -240,7 +240,10 @@ def trained_forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) ->
 def outcome(training: Training, metrics: dict[str, float]) -> Record:
     """What the run gave, beside what is known of the full model without training it."""
     run, last = training.run, training.grower.records[-1]
-    keys = ("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "peak_bytes", "widths", "blocks")
+    keys = (
+        *("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "total_spend_frac"),
+        *("peak_bytes", "widths", "blocks"),
+    )
     space = training.grower.space
     return {
         "format": RESULT_FORMAT,
@@ -248,6 +251,7 @@ def outcome(training: Training, metrics: dict[str, float]) -> Record:
         "method": run.method,
         "seed": run.seed,
         "epochs": run.epochs,
+        "fine_tune": run.fine_tune,
         "budget": str(run.budget),
         "headline": run.task.headline,
         "test": metrics,
@@ -277,8 +281,7 @@ def build(run: Run, history: Path | None) -> Training:
     if run.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = optim.SGD(parameter_groups(run, model), run.lr, run.momentum, nesterov=run.nesterov)
-    warmup_steps = round(run.warmup * steps / run.epochs)
-    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmed(run.rate, step, steps, warmup_steps))
+    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
     given = tuple(value.to(device) for value in example)
     grower = Grower(
         model,
@@ -287,12 +290,23 @@ def build(run: Run, history: Path | None) -> Training:
         space=trace(model, given, depth=True) if run.depth else None,
         budget=Budget(params="100%") if run.method == DENSE else run.budget,
         epochs=run.epochs,
+        fine_tune=run.fine_tune,
         method=chosen_method(run),
         seed=run.seed,
         batch_size=run.batch,
         history=history,
     )
+    if run.method == DIRECT:
+        grower.ledger.other_spent = float(grown_result(run)["spend_macs"])
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
+
+
+def lr_factor(run: Run, step: int, steps: int) -> float:
+    """What the learning rate is multiplied by: along one curve over growing, along a new one over fine-tuning."""
+    if step < steps or not run.fine_tune:
+        return warmed(run.rate, step, steps, round(run.warmup * steps / run.epochs))
+    progress = (step - steps) / (run.fine_tune * steps // run.epochs)
+    return (run.fine_tune_rate or run.rate).factor(progress) * (run.fine_tune_lr / run.lr if run.fine_tune_lr else 1.0)
 
 
 def prepare(run: Run) -> torch.device:
@@ -306,7 +320,7 @@ def prepare(run: Run) -> torch.device:
 
 
 def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
-    """The data, one sample of them, and how many steps the run will have."""
+    """The data, one sample of them, and how many steps growing will have."""
     try:
         data = run.load(run)
         return data, data.example, data.steps(run.batch) * run.epochs
@@ -338,18 +352,17 @@ def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
 def chosen_method(run: Run) -> Method:
     if run.method == DENSE:  # a network of fixed size whose size is all of it
         return dataclasses.replace(uniform(), native_scale=False)
-    if run.method == AUTOGROW:
-        return autogrow()
-    if run.method == ISS:
-        return iss()
-    if run.method != DIRECT:
-        return methods()[run.method]()
+    return direct(grown_result(run)["widths"]) if run.method == DIRECT else named_methods()[run.method]()
+
+
+def grown_result(run: Run) -> Record:
+    """What came out of the run whose network is trained from scratch."""
     if run.widths is None:
         raise MeristemError("the method direct needs the folder of a finished run: --set widths=runs/digits-seed0")
     result = finished_result(Folder(Path(run.widths)))
     if result is None or not isinstance(result.get("widths"), dict):
         raise MeristemError(f"{run.widths} is not the folder of a finished run, so it has no widths to train")
-    return direct(result["widths"])
+    return result
 
 
 def usable_device(name: str) -> torch.device:

@@ -29,18 +29,20 @@ class Progress:
         self._at, self._text, self._headline = "", "", ""
         self._drawn = 0.0  # when it was last drawn
         self._done, self._epochs, self._units = 0, 0, 1
+        self._planned = True  # whether what an epoch may cost is known before
         self._ends: list[float] = []
         self._sketch: Sketch | None = None
 
     def start(self, run: Run, grower: Grower) -> None:
-        self._done, self._epochs, self._units = grower.epoch, run.epochs, sum(grower.space.full.values()) or 1
+        self._done, self._epochs, self._units = grower.epoch, run.all_epochs, sum(grower.space.full.values()) or 1
+        self._planned = grower.method.controller.follows_plan
         self._headline, self._text = f"val_{run.task.headline}", "starting"
-        plan = (
-            "the full model"
-            if run.method == "dense"
-            else f"budget {run.budget}  method {run.method}  planned spend {percent(grower.expected_spend_frac)}"
-        )
-        self._screen.say(f"{run.name}: {plan}  seed {run.seed}  {run.epochs} epoch{'s' * (run.epochs > 1)}")
+        plan = "the full model" if run.method == "dense" else f"budget {run.budget}  method {run.method}"
+        if run.method != "dense" and self._planned:
+            plan += f"  planned spend {percent(grower.expected_spend_frac)}"
+        epochs = f"{run.epochs} epoch{'s' * (run.epochs > 1)}"
+        epochs += f" and {run.fine_tune} of fine-tuning" if run.fine_tune else ""
+        self._screen.say(f"{run.name}: {plan}  seed {run.seed}  {epochs}")
         if self._done:
             self._screen.say(f"resumed after epoch {self._done}")
         self._ends = [time.perf_counter()]
@@ -78,9 +80,11 @@ class Progress:
         parts = [f"{clock(self._seconds_left())} left"]
         if self._headline in metrics:
             parts.append(f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}")
-        parts += [
-            f"{name} {percent(record[f'{name}_frac'])} (plan {percent(x)})" for name, x in record["planned"].items()
-        ]
+        if record.get("fine_tuning"):
+            parts.append("fine-tuning")
+        for name, x in record["planned"].items():
+            plan = f" (plan {percent(x)})" if self._planned else ""
+            parts.append(f"{name} {percent(record[f'{name}_frac'])}{plan}")
         if record.get("blocks"):
             parts.append(f"blocks {blocks_text(record['blocks'])}")
         parts.append(f"spend {percent(record['spend_frac'])}")

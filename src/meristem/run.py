@@ -15,18 +15,16 @@ from torch import Tensor, nn
 
 import meristem
 from meristem.control.budget import Budget
-from meristem.control.method import methods
+from meristem.control.method import named_methods
 from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, read_json
 from meristem.rates import Cosine, Rate
-from meristem.settings import budget_text, changed, nearest
+from meristem.settings import SETTINGS, budget_text, changed, nearest
 from meristem.task import Task
 
 Record = dict[str, Any]
 RESULT_FORMAT = "meristem-result-1"
 DENSE = "dense"  # the method that trains the full model as it is
-AUTOGROW = "autogrow"  # the method that the growing of depth is compared with
-ISS = "iss"  # the method that the growing of recurrent networks is compared with
 MOVABLE = ("data_dir", "workers")  # settings that do not decide the outcome: a run may go on with others
 DIRECT = "direct"  # the method that trains the network another run has grown, from scratch
 
@@ -56,8 +54,9 @@ class Data(Protocol):
         ...
 
 
+_PLAIN = (bool, int, float, str)  # settings that are held as they are
 _NOT_NEGATIVE = (
-    *("lr", "warmup", "weight_decay", "momentum", "seed"),
+    *("lr", "warmup", "weight_decay", "momentum", "seed", "fine_tune", "fine_tune_lr"),
     *("threads", "classes", "held_out", "samples", "size", "workers"),
 )
 
@@ -76,13 +75,16 @@ class Run:
     lr: float  # before `rate` and `warmup` are applied, step by step
     rate: Rate = Cosine()
     warmup: float = 0.0  # epochs in which the learning rate rises from almost nothing
+    fine_tune: int = 0  # epochs after those of growing, in which the network that was found is trained on
+    fine_tune_lr: float = 0.0  # of its start; 0: that of the run
+    fine_tune_rate: Rate | None = None  # None: that of the run, once more from its start
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 0.0
     decays: Callable[[str, Tensor], bool] = lambda name, parameter: True  # which parameters weight_decay applies to
     depth: bool = False  # whether blocks that keep their shape may come and go, too
     budget: Budget = Budget(params="36%")
-    method: str = "default"  # a name of meristem.methods(), "autogrow", "iss", "dense" or "direct"
+    method: str = "default"  # a name of meristem.control.method.named_methods(), "dense" or "direct"
     widths: str | None = None  # for "direct": the folder of the run whose final widths are trained from scratch
     seed: int = 0
     device: str = "cpu"
@@ -114,8 +116,17 @@ class Run:
             raise MeristemError("nesterov needs a momentum, but momentum is 0")
         if self.warmup > self.epochs:
             raise MeristemError(f"the warmup of {self.warmup:g} epochs is longer than the run, which has {self.epochs}")
-        if self.method not in (known := [*methods(), AUTOGROW, ISS, DENSE, DIRECT]):
+        if (self.fine_tune_lr or self.fine_tune_rate) and not self.fine_tune:
+            raise MeristemError("fine_tune_lr and fine_tune_rate are of a fine-tuning, but fine_tune is 0 epochs")
+        if self.fine_tune_lr and not self.lr:
+            raise MeristemError(f"fine_tune_lr={self.fine_tune_lr:g} needs an lr that is not 0")
+        if self.method not in (known := [*named_methods(), DENSE, DIRECT]):
             raise MeristemError(f"there is no method {self.method!r}; {nearest(self.method, known)}")
+
+    @property
+    def all_epochs(self) -> int:
+        """Those of growing and of fine-tuning."""
+        return self.epochs + self.fine_tune
 
     def with_settings(self, settings: Mapping[str, Any]) -> Run:
         """The same run with other settings, given as text or as values."""
@@ -127,6 +138,7 @@ class Run:
         given = ("name", "about", "model", "network", "load", "task", "decays")
         held = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         held.update(budget=budget_text(self.budget), rate=str(self.rate))
+        held.update(fine_tune_rate=None if self.fine_tune_rate is None else str(self.fine_tune_rate))
         return {name: value for name, value in held.items() if name not in given}
 
 
@@ -158,7 +170,14 @@ def described_run(folder: Folder, known: Run) -> Run:
     if (network := content.get("network")) != known.network:
         wanted = f"--model {network}" if network else "no --model"
         raise MeristemError(f"the run in {folder.path} was started with {wanted}: say so again to go on with it")
-    return known.with_settings(settings)
+    return known.with_settings(known_settings(settings))
+
+
+def known_settings(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that were written down, with those that were not known then as they are by default."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Run) if field.name in SETTINGS}
+    plain = {name: value for name, value in defaults.items() if value is None or type(value) in _PLAIN}
+    return {**plain, **written}
 
 
 def finished_result(folder: Folder) -> Record | None:

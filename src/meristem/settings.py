@@ -28,14 +28,15 @@ def _yes_or_no(text: str) -> bool:
 
 
 _KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
-    _whole: ("epochs", "batch", "seed", "threads", "classes", "held_out", "samples", "size", "workers"),
-    _number: ("lr", "momentum", "weight_decay", "warmup"),
+    _whole: ("epochs", "fine_tune", "batch", "seed", "threads", "classes", "held_out", "samples", "size", "workers"),
+    _number: ("lr", "momentum", "weight_decay", "warmup", "fine_tune_lr"),
     _yes_or_no: ("nesterov", "depth", "bf16", "channels_last", "compile"),
     Budget.parse: ("budget",),
-    parse_rate: ("rate",),
+    parse_rate: ("rate", "fine_tune_rate"),
     str: ("method", "device", "data_dir", "widths"),
 }
 _EXPECTED: dict[Callable[[str], Any], str] = {_whole: "a whole number", _number: "a number", _yes_or_no: "yes or no"}
+_OPTIONAL = ("data_dir", "widths", "fine_tune_rate")
 SETTINGS = tuple(name for names in _KINDS.values() for name in names)
 
 
@@ -47,7 +48,7 @@ def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise MeristemError(f"a run has no setting {name!r}; {nearest(name, SETTINGS)}")
         convert = next(kind for kind, names in _KINDS.items() if name in names)
         try:
-            found[name] = None if value is None and name in ("data_dir", "widths") else convert(str(value))
+            found[name] = None if value is None and name in _OPTIONAL else convert(str(value))
         except (ValueError, KeyError) as error:
             wrong = f"{name} must be {_EXPECTED[convert]}, got {str(value)!r}" if convert in _EXPECTED else str(error)
             raise MeristemError(wrong) from None

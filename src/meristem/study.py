@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from meristem.control.budget import Budget
-from meristem.control.method import methods
+from meristem.control.method import named_methods
 from meristem.errors import MeristemError
 from meristem.files import replace_file
 from meristem.folder import Folder
-from meristem.run import AUTOGROW, DENSE, DIRECT, ISS, MOVABLE, Record, Run, finished_result
+from meristem.run import DENSE, DIRECT, MOVABLE, Record, Run, finished_result, known_settings
 from meristem.settings import budget_text, nearest
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
 UNIFORM = "uniform"
-_COLUMNS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "seconds")
+_COLUMNS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "total_spend_frac", "seconds")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Study:
 
     def __post_init__(self) -> None:
         for arm in self.arms:
-            if arm not in (known := [GROWN, *methods(), AUTOGROW, ISS, DENSE, DIRECT]):
+            if arm not in (known := [GROWN, *named_methods(), DENSE, DIRECT]):
                 raise MeristemError(f"there is no arm {arm!r}; {nearest(arm, known)}")
         if self.by_budget and GROWN in self.arms and self.run.method in (DENSE, DIRECT):
             raise MeristemError(f"nothing grows under the method {self.run.method}; name it by --arms instead")
@@ -83,7 +83,7 @@ class Study:
             changes["widths"] = str(self.folder(dataclasses.replace(case, arm=GROWN)).path.resolve())
         run, folder = dataclasses.replace(self.run, **changes), self.folder(case)
         content = folder.described() if folder.description.exists() else None
-        begun = {**(content.get("settings") or {}), "network": content.get("network")} if content else {}
+        begun = {**known_settings(content.get("settings") or {}), "network": content.get("network")} if content else {}
         if not run.threads:
             run = run.with_settings({"threads": begun.get("threads", self.threads)})
         if content:
@@ -102,7 +102,8 @@ class Study:
         if result is None and case.arm == DIRECT:
             grown, same = (finished_result(self.folder(dataclasses.replace(case, arm=arm))) for arm in (GROWN, UNIFORM))
             if grown and same and grown["widths"] == same["widths"]:
-                return {**same, "method": DIRECT}
+                total = same["spend_frac"] + grown["spend_macs"] / same["full"]["spend_macs"]
+                return {**same, "method": DIRECT, "total_spend_frac": total}
         return result
 
     def rows(self) -> list[tuple[str, list[Record]]]:
@@ -127,7 +128,7 @@ class Study:
                 for case in self.cases():
                     if result := self.result(case):
                         budget, metric = budget_text(case.budget) if case.budget else "", result["headline"]
-                        numbers = [result[column] for column in _COLUMNS]
+                        numbers = [result.get(column, "") for column in _COLUMNS]
                         lines.writerow([budget, case.arm, case.seed, metric, result["test"][metric], *numbers])
 
         replace_file(path, write)

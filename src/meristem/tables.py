@@ -10,7 +10,7 @@ from typing import Any
 def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
     """The run's result beside the full model's, as far as that is known."""
     full, headline = result["full"], result["headline"]
-    unknown = "not trained"
+    unknown, total = "not trained", result.get("total_spend_frac", result["spend_frac"])
     rows = [
         (
             f"test {headline}",
@@ -27,6 +27,7 @@ def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
             f"{full['spend_macs']:.3g}",
             percent(result["spend_frac"]),
         ),
+        *([("with growing", "", "", percent(total))] if total - result["spend_frac"] > 1e-9 else []),
         (
             "time",
             clock(result["seconds"]),

@@ -41,6 +41,8 @@ _GROWN: dict[str, Recipe] = {
     "plain3-net-cifar10-short": deep.plain3_net_cifar10_short,
     "bottleneck4-resnet-imagenet": deep.bottleneck4_resnet_imagenet,
     "bottleneck4-resnet-imagenet-short": deep.bottleneck4_resnet_imagenet_short,
+    "bottleneck4-resnet-imagenet-nas": deep.bottleneck4_resnet_imagenet_nas,
+    "bottleneck4-resnet-imagenet-nas-short": deep.bottleneck4_resnet_imagenet_nas_short,
     "plain4-net-imagenet": deep.plain4_net_imagenet,
     "plain4-net-imagenet-short": deep.plain4_net_imagenet_short,
     "deeplab-v3-voc": voc.deeplab_v3_voc,

@@ -8,6 +8,9 @@ arrives. Two kinds of groups are exempt, because there the unit also acts otherw
   by no stored weight at all (two activations are contracted, or the weight is computed from others). Zeroing would then
   also wipe out what makes the unit, or there is nothing to zero.
 
+A block with zero outgoing weights adds nothing to the stream it passes on: growing it leaves the function unchanged
+exactly, bit for bit, since no sum becomes longer.
+
 The sums now have extra terms that are exactly zero. A vectorised kernel may cut a longer sum into other pieces, so the
 comparison allows the last bits of a double.
 """
@@ -17,12 +20,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from helpers import assert_all_near, build, random_target, run
+from helpers import assert_all_near, build, loss, random_target, run
 from meristem import Live, Space
 from meristem.init import ZeroOutgoing
 from meristem.space.space import Role
 from zoo import ZOO
+
+# What each block adds to the stream comes last out of these. Plain blocks add nothing: they replace what goes in.
+OUTGOING = {
+    "deep_residual": ("bn2",),
+    "deep_preactivation": ("conv2",),
+    "deep_bottleneck": ("body.7",),
+    "deep_loop": ("attention.proj", "mlp.down"),
+    "deep_masked": ("attention.proj", "mlp.down"),
+    "deep_tuples": ("mlp.down",),
+    "deep_mixer": ("across.inner.down", "along.down"),
+}
 
 
 def readers_are_pure(space: Space, group: str) -> bool:
@@ -72,3 +87,48 @@ def test_fresh_units_are_not_stuck_at_zero() -> None:
     assert (model.b.weight[:, 2:] == 0).all()
     model(*inputs).sum().backward()
     assert (model.b.weight.grad[:, 2:] != 0).any()
+
+
+# --- blocks ---
+
+
+def silent(name: str, space: Space) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """A net of the zoo whose blocks all have zeros for outgoing weights."""
+    model, inputs = build(name, torch.float32)
+    with torch.no_grad():
+        for block in space.blocks.values():
+            for path in OUTGOING[name]:
+                for parameter in model.get_submodule(f"{block.path}.{path}").parameters():
+                    parameter.zero_()
+    return model, inputs
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", OUTGOING)
+def test_a_block_that_is_grown_is_not_seen(name: str, training: bool, space_of) -> None:
+    """At half width, the blocks come in one after the other, those that never lived as siblings of others too."""
+    space = space_of(name)
+    model, inputs = silent(name, space)
+    model.train(training)
+    start = {group: [] if group in space.blocks else range((g.units + 1) // 2) for group, g in space.groups.items()}
+    live = Live(model, space, start=start, fresh=ZeroOutgoing())
+    with torch.no_grad():
+        before = [out.clone() for out in run(model, inputs)]
+        for group in space.blocks:
+            live.apply(live.plan({group: [0]}))
+            for mine, expected in zip(run(model, inputs), before, strict=True):
+                assert torch.equal(mine, expected), group
+    assert not live.tree.absent
+
+
+@pytest.mark.parametrize("name", OUTGOING)
+def test_a_block_that_is_grown_is_not_stuck_at_zero(name: str, space_of) -> None:
+    space = space_of(name)
+    model, inputs = silent(name, space)
+    live = Live(model, space, start={group: [] for group in space.blocks}, fresh=ZeroOutgoing())
+    live.apply(live.plan({group: [0] for group in space.blocks}))
+    loss(run(model, inputs)).backward()
+    for block in space.blocks.values():
+        for path in OUTGOING[name]:
+            found = [parameter.grad for parameter in model.get_submodule(f"{block.path}.{path}").parameters()]
+            assert any(gradient.any() for gradient in found), block.path

@@ -184,9 +184,9 @@ def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "200")
     shown, run = Terminal(), users_recipe.tiny()
     progress = Progress(shown, plain=True)
-    grower = type(
-        "Grower", (), {"epoch": 1, "expected_spend_frac": 0.25, "space": meristem.trace(run.model(), torch.randn(2, 6))}
-    )
+    space = meristem.trace(run.model(), torch.randn(2, 6))
+    known = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
+    grower = type("Grower", (), known)
     progress.start(run, grower)  # type: ignore[arg-type]
     head = shown.getvalue()
     assert head.splitlines()[1] == "resumed after epoch 1"
@@ -332,7 +332,7 @@ def test_export_of_what_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
         ("--epochs 0", "epochs must be at least 1, got 0"),
         ("--epochs -3", "epochs must be at least 1, got -3"),
         ("--seed x", "seed must be a whole number, got 'x'"),
-        ("--method papr", r"there is no method 'papr'; did you mean paper\?"),
+        ("--method papr", r"there is no method 'papr'; did you mean paper"),
         ("--device warp", "the device 'warp' cannot be used here"),
         ("--set lrr=1", r"a run has no setting 'lrr'; did you mean lr\?"),
         ("--set lr", "--set 'lr' is not of the form FIELD=VALUE"),

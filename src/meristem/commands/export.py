@@ -33,7 +33,7 @@ def export(args: argparse.Namespace) -> int:
         training = build(run, history=None)
         training.resume(folder.checkpoint)
         training.grower.save(out)
-        print(f"The network after epoch {training.grower.epoch} of {training.run.epochs} is in {out}")
+        print(f"The network after epoch {training.grower.epoch} of {training.run.all_epochs} is in {out}")
     print(f"Load it into a full-size model: meristem.load({str(out)!r}, model)")
     return 0
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import nn
 
-from meristem.control.method import methods
+from meristem.control.method import named_methods
 from meristem.errors import MeristemError
 from meristem.folder import Folder
-from meristem.run import AUTOGROW, DENSE, DIRECT, ISS, Run, described_run
+from meristem.run import DENSE, DIRECT, Run, described_run
 from meristem.settings import nearest
 
 
@@ -101,9 +101,7 @@ def show(args: argparse.Namespace) -> int:
     """``meristem list``: the recipes and the methods, each with a sentence."""
     runs = {name: make().about for name, make in recipes().items() if not name.endswith(f"-{DENSE}")}
     runs["NAME-dense"] = "Each of them as the full model, trained the same way."
-    ways = {name: (make.__doc__ or "").partition("\n")[0] for name, make in methods().items()}
-    ways[AUTOGROW] = "For recipes that grow depth: blocks of full width come in one at a time while that helps."
-    ways[ISS] = "The full network at first; its units die under a group lasso, the weakest go for the budget."
+    ways = {name: (make.__doc__ or "").partition("\n")[0] for name, make in named_methods().items()}
     ways[DENSE] = "Nothing grows: the full model is trained as it is."
     ways[DIRECT] = "Nothing grows: the widths of a finished run (--set widths=RUN), trained from scratch."
     for title, entries in (("recipes: meristem grow NAME", runs), ("methods: --method NAME", ways)):

@@ -42,7 +42,9 @@ def seeds(args: argparse.Namespace) -> int:
 def sweep(args: argparse.Namespace) -> int:
     """Several budgets, each with a grown network and what it is compared with."""
     run = _shared_run(args)
-    given = [_budget(run, args.by, amount) for amount in args.budgets.split(",")]
+    if args.budgets is None and args.by:
+        raise MeristemError(f"--by {args.by} says of what --budgets are shares: give both, or leave out both")
+    given = [_budget(run, args.by, amount) for amount in args.budgets.split(",")] if args.budgets else [run.budget]
     budgets = tuple({str(budget): budget for budget in reversed(given)}.values())[::-1]  # 20% and 0.2 are one
     arms = tuple(arm.strip() for arm in args.arms.split(","))
     out = Path(args.out or Path("runs") / f"{run.name}-sweep")

@@ -57,8 +57,9 @@ def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
         )
 
 
-def check_numbers(epochs: Any, seed: Any, batch_size: Any) -> None:
-    for name, value, least in (("epochs", epochs, 1), ("seed", seed, 0), ("batch_size", batch_size, 1)):
+def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any) -> None:
+    given = (("epochs", epochs, 1), ("fine_tune", fine_tune, 0), ("seed", seed, 0), ("batch_size", batch_size, 1))
+    for name, value, least in given:
         if name == "batch_size" and value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -66,10 +67,9 @@ def check_numbers(epochs: Any, seed: Any, batch_size: Any) -> None:
 
 
 def check_widths(widths: Mapping[str, int], prices: Prices, caps: Mapping[str, float], budget: Budget) -> None:
-    """Refuse widths of another model, and those that cost more than the budget."""
-    if set(widths) != set(prices.space.groups):
-        odd = sorted(set(widths) ^ set(prices.space.groups))[0]
-        raise MeristemError(f"the method's widths do not belong to this model: {odd!r} is only in one of them")
+    """Refuse the widths of a method where they are another model's or too many."""
+    if odd := sorted(set(widths) ^ set(prices.space.groups)):
+        raise MeristemError(f"the method's widths do not belong to this model: {odd[0]!r} is only in one of them")
     if not prices.fits(widths, caps):
         shares = ", ".join(f"{share:.1%} of the {name}" for name, share in prices.shares(widths).items())
         raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({budget})")

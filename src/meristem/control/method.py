@@ -13,7 +13,7 @@ from meristem.control.iss import Lasso, Survivors
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
 from meristem.control.value import InStep, Worth
 from meristem.gate import Even, Open, PerUnit, Temperature
-from meristem.init import AsBuilt, Fresh, ZeroOutgoing
+from meristem.init import AsBuilt, Fresh, RandomLastNorm, ZeroOutgoing
 from meristem.schedule import Course
 
 PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
@@ -90,7 +90,14 @@ def direct(widths: Mapping[str, int]) -> Method:
 
 def autogrow() -> Method:
     """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
-    return Method(Nothing(), AutoGrow(), Course(start=0.0, grown=0.0, peak=1.0), full_width=True)
+    course = Course(start=0.0, grown=0.0, peak=1.0)
+    return Method(Nothing(), AutoGrow(), course, fresh=RandomLastNorm(), full_width=True)
+
+
+def paper_nas() -> Method:
+    """The letter of the paper in its comparison with architecture search: bases 2.0 for units, 0.1 for blocks."""
+    base, deep_base = 2.0, 0.1
+    return replace(paper(), learning=Descent(block_weight=deep_base / base), controller=Feedback(deep_base=base))
 
 
 def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
@@ -105,3 +112,8 @@ def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
 def methods() -> dict[str, Callable[[], Method]]:
     """All presets by name."""
     return {"default": default, "worth": worth, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}
+
+
+def named_methods() -> dict[str, Callable[[], Method]]:
+    """The presets, and those that are for growing depth or for comparison."""
+    return {**methods(), "paper-nas": paper_nas, "autogrow": autogrow, "iss": iss}

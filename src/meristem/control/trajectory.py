@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from meristem.control.budget import Budget
+from meristem.control.fit import even, fit
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
 from meristem.schedule import Course, Path
+
+_SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,9 @@ class Trajectory:
 
     paths: Mapping[str, Path]
     caps: Mapping[str, float]  # the budget
-    epochs: int
+    epochs: int  # of growing
     last_decision: int  # after so many epochs structure is decided for the last time
+    fine_tune: int = 0  # epochs after those of growing
 
     def at(self, epoch: int) -> dict[str, float]:
         """What the epoch (the first is 0) may cost; from the last decision on that is the budget."""
@@ -27,16 +31,33 @@ class Trajectory:
             return dict(self.caps)
         return {name: path.at(epoch / self.epochs) for name, path in self.paths.items()}
 
+    def hardness(self, epoch: int) -> float:
+        """How far gates are drawn to 1: not at all at the last decision, fully in the last epoch of growing."""
+        return min(1.0, max(0, epoch - self.last_decision) / max(1, self.epochs - 1 - self.last_decision))
+
     def spend_frac(self) -> float:
         """The share of the dense training cost the plan allows, where macs are planned."""
-        return sum(self.at(epoch)["macs"] for epoch in range(self.epochs)) / self.epochs
+        epochs = self.epochs + self.fine_tune
+        return sum(self.at(epoch)["macs"] for epoch in range(epochs)) / epochs
+
+    def expected_spend_frac(self, prices: Prices) -> float:
+        """The same for any budget: without a plan for macs, that of groups that grow in step."""
+        if "macs" in self.caps:
+            return self.spend_frac()
+        alike, total = even(prices.space), self.epochs + self.fine_tune
+        epochs = range(0, total, max(1, total // _SPEND_SAMPLES))
+        networks = [fit(prices, alike, self.at(epoch)) for epoch in epochs]
+        widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
+        return sum(prices.share("macs", each) for each in widths) / len(epochs)
 
 
-def plan_trajectory(budget: Budget, course: Course, prices: Prices, freeze: float, epochs: int) -> Trajectory:
+def plan_trajectory(
+    budget: Budget, course: Course, prices: Prices, freeze: float, epochs: int, fine_tune: int = 0
+) -> Trajectory:
     """The trajectory of a run; refuses a spend budget that even the slowest growth would break.
 
-    A spend budget is kept by planning the macs: they never stand above a path whose mean over the epochs is the
-    spend. The course gives way in two steps: it gives up its peak, then it grows later.
+    A spend budget is kept by planning the macs: they never stand above a path whose mean over the epochs, those of
+    fine-tuning included, is the spend. The course gives way in two steps: it gives up its peak, then it grows later.
     """
     # Structure is decided at the freeze for the last time, and never after the last epoch.
     last = max(0, min(epochs - 1, int(freeze * epochs + 1e-9)))
@@ -44,11 +65,11 @@ def plan_trajectory(budget: Budget, course: Course, prices: Prices, freeze: floa
     caps = budget.shares(prices)
     spend = budget.spend_share
     if spend is None:
-        return _trajectory(course, caps, prices, epochs, last)
+        return Trajectory(_paths(course, caps, prices), dict(caps), epochs, last, fine_tune)
     if "macs" not in caps:
         caps["macs"] = max(caps["params"], prices.smallest["macs"])
     for candidate in _slower(course, freeze):
-        trajectory = _trajectory(candidate, caps, prices, epochs, last)
+        trajectory = Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)
         if trajectory.spend_frac() <= spend:
             return trajectory
     least = math.ceil(1000 * trajectory.spend_frac()) / 1000
@@ -58,9 +79,8 @@ def plan_trajectory(budget: Budget, course: Course, prices: Prices, freeze: floa
     )
 
 
-def _trajectory(course: Course, caps: Mapping[str, float], prices: Prices, epochs: int, last: int) -> Trajectory:
-    paths = {name: course.path(prices.smallest[name], cap) for name, cap in caps.items()}
-    return Trajectory(paths, dict(caps), epochs, last)
+def _paths(course: Course, caps: Mapping[str, float], prices: Prices) -> dict[str, Path]:
+    return {name: course.path(prices.smallest[name], cap) for name, cap in caps.items()}
 
 
 def _slower(course: Course, latest: float) -> list[Course]:

@@ -6,8 +6,7 @@ parameter back; gradients flow to the weight and to the gate. torch.compile trac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,13 @@ from torch.utils.hooks import RemovableHandle
 
 from meristem.space.axis import Axis, IntArray
 from meristem.space.space import Slot
+from meristem.surgery.hooks import Hooked
 from meristem.surgery.live import Live
 
 Values = Callable[[str], Tensor | None]  # group -> the gates of its live units, in order; None: not gated
 
 
-class Gates:
+class Gates(Hooked):
     """Gates attached to a live model until :meth:`detach`.
 
     ``values(group)`` is asked at every forward pass, so it may be a parameter, a function of scores, or a constant.
@@ -30,41 +30,36 @@ class Gates:
     """
 
     def __init__(self, live: Live, values: Values, slots: Sequence[Slot] | None = None) -> None:
+        super().__init__()
         self.live, self.values = live, values
         self.slots = live.space.slots if slots is None else slots
-        self._handles: list[RemovableHandle] = []
         self._index: dict[tuple[str, int], list[tuple[str, Tensor, Tensor | None]]] = {}
         self._version = -1
         self.attach()
 
-    def attach(self) -> None:
-        if self._handles:
-            return
+    def _hooks(self) -> list[RemovableHandle]:
+        handles: list[RemovableHandle] = []
         runners: dict[str, list[Slot]] = {}
         for slot in self.slots:
             runners.setdefault(slot.runner, []).append(slot)
         for path, slots in runners.items():
             swap = _Swap(self, slots)
             module = self.live.tree.module(path)
-            self._handles.append(module.register_forward_pre_hook(swap.enter))
-            self._handles.append(module.register_forward_hook(swap.leave, always_call=True))
+            handles.append(module.register_forward_pre_hook(swap.enter))
+            handles.append(module.register_forward_hook(swap.leave, always_call=True))
+        return handles
 
-    def detach(self) -> None:
-        """Take all hooks away; the model is as it was before."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """No hooks inside the block."""
-        attached = bool(self._handles)
-        self.detach()
-        try:
-            yield
-        finally:
-            if attached:
-                self.attach()
+    @torch.no_grad()
+    def fold(self, model: nn.Module) -> None:
+        """Multiply the gates into the weights of ``model``: a copy of the live one, or that itself once detached."""
+        absent = tuple(f"{block}." for block in self.live.tree.absent)
+        for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self.slots):
+            factor = None if tensor.startswith(absent) else self.scale(tensor, dim)
+            if factor is not None:
+                weight = model.get_parameter(tensor)
+                shape = [1] * weight.dim()
+                shape[dim] = -1
+                weight.mul_(factor.detach().to(weight.device, weight.dtype).view(shape))
 
     def scale(self, tensor: str, dim: int) -> Tensor | None:
         """The factor for every live position of a dimension, or None if no gate touches it."""

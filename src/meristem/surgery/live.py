@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.errors import PlanError, SurgeryError
-from meristem.init import AsBuilt, Fresh
+from meristem.init import AsBuilt, Fresh, FreshBlocks
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.plan import Plan, plan_to
 from meristem.space.rules import write_size
@@ -18,7 +18,7 @@ from meristem.space.space import Role, Space
 from meristem.surgery.optim import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
 from meristem.surgery.store import Store
-from meristem.surgery.tree import Tree
+from meristem.surgery.tree import Tree, last_norms
 
 
 class Live:
@@ -26,7 +26,7 @@ class Live:
 
     ``start`` (units per group) makes the model small at once: the other units of these groups count as never having
     lived, so that they are grown fresh. Without it everything is live. ``fresh`` is the rule for fresh units, see
-    ``meristem.init``.
+    ``meristem.init``, and ``seed`` that of its random numbers, if it draws some.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Live:
         *,
         start: Mapping[str, Iterable[int]] | None = None,
         fresh: Fresh | None = None,
+        seed: int = 0,
     ) -> None:
         if optimizer is not None:
             check_supported(optimizer)
@@ -47,6 +48,7 @@ class Live:
         self.model, self.space, self.optimizer = model, space, optimizer
         self.tree = Tree(model)
         self.fresh: Fresh = fresh or AsBuilt()
+        self._seed, self._last_norms = seed, last_norms(self.tree, space)
         self.version = 0
         self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
         self._lived = {name: mask.copy() for name, mask in self._masks.items()}
@@ -199,6 +201,9 @@ class Live:
         grown: Mapping[str, BoolArray],
     ) -> Tensor:
         """Apply the rule for fresh units along every dimension that has some."""
+        block = self._last_norms.get(name)
+        if block is not None and grown[block][0] and isinstance(self.fresh, FreshBlocks):
+            return self.fresh.last_norm(name, values, self._seed)
         roles = {site.dim: site.roles for site in self.space.sites if site.tensor == name}
         for dim, axis in enumerate(axes):
             for part in axis.parts:

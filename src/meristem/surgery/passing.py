@@ -1,67 +1,82 @@
 """Gates of blocks: a live block gives `(1 - g) * x + g * block(x)`, and the task's pull on g is read on the way back.
 
 Blocks stay plain: a forward hook mixes, and a hook on the result reads `g * dL/dg = g * sum(dL/dy * (block(x) - x))`.
-The input and the output it needs are kept by torch for the backward pass anyway.
+The input and the output it needs are kept by torch for the backward pass anyway. The pulls of units are read from
+gradients when the optimizer steps; so that those of blocks are the same, what the user has done to gradients until then
+(unscaling, clipping, clearing) is read off one weight of the block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from meristem.surgery.gauge import Gauge
+from meristem.surgery.hooks import Hooked
 from meristem.surgery.live import Live
 
 Values = Callable[[str], Tensor | None]
 
 
-class Passing:
+class Passing(Hooked):
     """Hooks on all blocks that may be absent, until :meth:`detach`. ``values(group)`` is the gate, None: it is 1."""
 
     def __init__(self, live: Live, values: Values) -> None:
+        super().__init__()
         self._values, self._live = values, live
         self._pulls: dict[str, Tensor] = {}
-        self._handles: list[RemovableHandle] = []
+        self._gauges: dict[str, Gauge] = {}
+        self._version = -1
         self.attach()
 
     def attach(self) -> None:
-        if not self._handles:
-            self._handles = [
-                self._live.tree.module(block.path).register_forward_hook(_Mix(self, group))
-                for group, block in self._live.space.blocks.items()
-            ]
+        """Also after every change of the network: the weights are others then."""
+        super().attach()
+        if self._version != self._live.version:
+            self._watch()
 
     def detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        super().detach()
+        self._unwatch()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """No hooks inside the block."""
-        attached = bool(self._handles)
-        self.detach()
-        try:
-            yield
-        finally:
-            if attached:
-                self.attach()
+    def _hooks(self) -> list[RemovableHandle]:
+        return [
+            self._live.tree.module(block.path).register_forward_hook(_Mix(self, group))
+            for group, block in self._live.space.blocks.items()
+        ]
+
+    def _watch(self) -> None:
+        self._unwatch()
+        self._version = self._live.version
+        for group, block in self._live.space.blocks.items():
+            trained = [weight for weight in self._live.tree.module(block.path).parameters() if weight.requires_grad]
+            if trained and trained[-1].numel():  # the last one has a gradient also where those before it have none
+                self._gauges[group] = Gauge(trained[-1])
+
+    def _unwatch(self) -> None:
+        for gauge in self._gauges.values():
+            gauge.remove()
+        self._gauges, self._version = {}, -1
 
     def gate(self, group: str) -> Tensor | None:
         return self._values(group)
 
     def add(self, group: str, pull: Tensor) -> None:
-        known = self._pulls.get(group)
+        """What a backward pass gives; pulls add up as gradients do, and are forgotten when those are cleared."""
+        known, gauge = self._pulls.get(group), self._gauges.get(group)
+        if known is not None and gauge is not None:
+            known = gauge.still(known)
         self._pulls[group] = pull if known is None else known + pull
 
     def taken(self) -> dict[str, Tensor]:
-        """The pull on each block's gate since the last time it was taken."""
+        """The pull on each block's gate since the last time it was taken, as the gradients are now."""
         pulls, self._pulls = self._pulls, {}
-        return pulls
+        factors = {group: gauge.factor() for group, gauge in self._gauges.items()}
+        return {group: pull * torch.as_tensor(factors.get(group, 1.0)).to(pull) for group, pull in pulls.items()}
 
 
 class _Mix:

@@ -6,8 +6,10 @@ A block that is absent is kept here, emptied by the resizing of its tensors, so 
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from meristem.space.blocks import leave_out, put_back
+from meristem.space.space import Space
 
 
 class Tree:
@@ -43,3 +45,13 @@ class Tree:
 
     def put_back(self, path: str) -> None:
         put_back(self._model, path, self._absent.pop(path))
+
+
+def last_norms(tree: Tree, space: Space) -> dict[str, str]:
+    """The scale and the shift of the last batch norm of every block, if it has one, with the group of the block."""
+    found = {}
+    for group, block in space.blocks.items():
+        inside = tree.module(block.path).named_modules(prefix=block.path)
+        norms = [path for path, module in inside if isinstance(module, _BatchNorm) and module.affine]
+        found.update({f"{path}.{name}": group for path in norms[-1:] for name in ("weight", "bias")})
+    return found

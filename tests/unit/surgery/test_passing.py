@@ -259,3 +259,76 @@ def test_a_gate_at_one_is_no_gate(space_of) -> None:
     for group, pull in passing.taken().items():
         torch.testing.assert_close(pull, mixed[group].float(), rtol=1e-4, atol=1e-7)
     assert len(mixed) == len(space.blocks)
+
+
+# --- as the gradients are when the optimizer steps ---
+
+
+def listening(space: Space) -> tuple[nn.Module, torch.optim.Optimizer, tuple[Tensor, ...], Pulls, list[Tensor]]:
+    """A model whose pulls, of units and of blocks, are read when its optimizer steps."""
+    model, inputs = build("deep_residual", torch.float32)
+    live = Live(model, space, torch.optim.SGD(model.parameters(), 1e-3))
+    pulls, read = Pulls(live, blocks=Passing(live, lambda group: None)), list[Tensor]()
+    assert live.optimizer is not None
+    live.optimizer.register_step_pre_hook(lambda *_: read.append(pulls()))
+    return model, live.optimizer, inputs, pulls, read
+
+
+def test_a_gradient_scaler_does_not_show(space_of) -> None:
+    """The scale is a power of two, so that not even the last bit differs; a step that it skips leaves nothing."""
+    space, found = space_of("deep_residual"), {}
+    for scaled in (False, True):
+        model, optimizer, inputs, _, read = listening(space)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=scaled)
+        for factor in (1.0, 0.5, float("inf"), 0.25):
+            if factor == float("inf") and not scaled:
+                continue
+            optimizer.zero_grad()
+            scaler.scale(loss(run(model, inputs)) * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        found[scaled] = read
+    assert len(found[True]) == len(found[False]) == 3
+    for mine, expected in zip(found[True], found[False], strict=True):
+        assert expected.count_nonzero() > len(space.blocks)
+        assert torch.equal(mine, expected)
+
+
+def test_clipping_scales_units_and_blocks_alike(space_of) -> None:
+    space = space_of("deep_residual")
+    free, clipped = (listening(space) for _ in range(2))
+    for model, optimizer, inputs, _, _ in (free, clipped):
+        for _ in range(2):  # accumulated
+            loss(run(model, inputs)).backward()
+        if model is clipped[0]:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        optimizer.step()
+    ratio = 1e-3 / float(norm)
+    assert ratio < 0.5
+    torch.testing.assert_close(clipped[-1][0], free[-1][0] * ratio, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_what_is_cleared_is_forgotten(set_to_none: bool, space_of) -> None:
+    """A pass whose gradients are thrown away says nothing about the next step, whichever way they are cleared."""
+    space = space_of("deep_residual")
+    once, twice = (listening(space) for _ in range(2))
+    for model, optimizer, inputs, _, _ in (once, twice):
+        model.eval()  # statistics must not tell how often it was run
+        for factor in (1.0,) if model is once[0] else (float("nan"), 3.0, 1.0):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            sum(loss(run(model, inputs)) * factor for _ in range(2)).backward()
+        optimizer.step()
+    assert torch.equal(once[-1][0], twice[-1][0])
+
+
+def test_a_listened_model_can_be_copied_and_kept(space_of) -> None:
+    import pickle
+
+    model, optimizer, inputs, _, read = listening(space_of("deep_residual"))
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        loss(run(copied, inputs)).backward()
+    loss(run(model, inputs)).backward()
+    optimizer.step()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert read[0].isfinite().all()

@@ -1,0 +1,290 @@
+"""Fine-tuning: after growing, the network that was found is trained on.
+
+Why: nothing may be decided any more, so the budget is met where growing ends, the structure stays, and no gate is left
+in the model. All else is as before: every step is counted, and a run that was stopped, in the middle of it or where it
+begins, goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import meristem
+from growing import Growth, assert_same, everything, spoil
+from helpers import assert_all_near, masks_equal, run
+from meristem import Budget, Grower
+from meristem.cli import main
+from meristem.data.arrays import Arrays
+from meristem.errors import MeristemError
+from meristem.folder import Folder
+from meristem.loop import carry_out, lr_factor
+from meristem.progress import Progress
+from meristem.rates import Constant, Steps
+from meristem.run import Run, described_run
+from meristem.task import Classification
+
+EPOCHS, TUNED, STEPS = 4, 2, 2
+BORDER = EPOCHS * STEPS
+RECIPE = f"{__name__}:tiny"
+
+
+def growth(name: str, space_of: Any, preset: str, **more: Any) -> Growth:
+    return Growth(name, space_of(name), preset, epochs=EPOCHS, steps=STEPS, fine_tune=TUNED, **more)
+
+
+# --- the grower ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"), [("deep_residual", "default"), ("deep_residual", "paper"), ("lstm_lm", "gates")]
+)
+def test_resumed_run_is_the_uninterrupted_run(name: str, preset: str, space_of, tmp_path: Path) -> None:
+    """Before the border, at it, in the middle of fine-tuning and at the end; also back from there to growing."""
+    torch.manual_seed(1)
+    whole, then = growth(name, space_of, preset), {}
+    for point in (BORDER - 1, BORDER, BORDER + 1, BORDER + 4):
+        whole.go(point).save(tmp_path / str(point))
+        then[point] = everything(whole)
+    for point, expected in then.items():
+        torch.manual_seed(1000 + point)
+        again = growth(name, space_of, preset)
+        spoil(again.model)
+        again.resume(tmp_path / str(point))
+        assert_same(everything(again), expected)
+        assert_same(everything(again.go()), then[BORDER + 4])
+    back = whole.resume(tmp_path / str(BORDER - 1))
+    assert_same(everything(back.go()), then[BORDER + 4])
+
+
+@pytest.mark.parametrize("preset", ["default", "gates", "paper"])
+def test_the_budget_is_met_where_growing_ends_and_then_nothing_changes(preset: str, space_of) -> None:
+    torch.manual_seed(1)
+    tuned = growth("deep_residual", space_of, preset).go(BORDER)
+    found, masks = tuned.grower.records[-1], tuned.grower.live.masks
+    assert found["params_frac"] <= 0.5
+    if tuned.grower.method.controller.follows_plan:
+        assert found["params_frac"] > 0.45
+    assert [record["fine_tuning"] for record in tuned.grower.records] == [False] * EPOCHS
+    tuned.go()
+    last = tuned.grower.records[-1]
+    assert masks_equal(tuned.grower.live.masks, masks)
+    assert (last["params"], last["blocks"]) == (found["params"], found["blocks"])
+    assert [record["fine_tuning"] for record in tuned.grower.records] == [False] * EPOCHS + [True] * TUNED
+    assert [record["epoch"] for record in tuned.grower.records] == list(range(1, EPOCHS + TUNED + 1))
+    assert last["gates"] == tuned.grower.records[EPOCHS]["gates"], "nobody learns about units any more"
+    with pytest.raises(MeristemError, match=r"more than 6 times, .* made for epochs=4 and fine_tune=2; call it once"):
+        tuned.grower.step()
+
+
+def test_growing_is_what_it_is_without(space_of) -> None:
+    """The course, the freeze and the gates' learning rate do not know what comes after."""
+    runs = []
+    for more in ({}, {"fine_tune": TUNED}):
+        torch.manual_seed(1)
+        one = Growth("deep_residual", space_of("deep_residual"), "default", epochs=EPOCHS, steps=STEPS, **more)
+        runs.append(everything(one.go(BORDER)))
+    assert_same(*runs, leave=("records",))
+
+
+@pytest.mark.parametrize(("name", "preset"), [("resnet", "paper"), ("lstm_lm", "paper"), ("resnet", "gates")])
+def test_gates_are_folded_and_gone(name: str, preset: str, space_of) -> None:
+    """Where growing ends the function stays, and the model has no hooks."""
+    torch.manual_seed(1)
+    one = growth(name, space_of, preset).go(BORDER - 1)
+    one.optimizer.zero_grad()
+    run(one.model, one.inputs)[0].sum().backward()
+    one.optimizer.step()
+    with torch.no_grad():
+        expected = run(one.grower.export().eval(), one.inputs)
+        one.grower.step()
+        assert_all_near(run(one.model.eval(), one.inputs), expected, 1e-4)
+        assert_all_near(run(one.grower.export().eval(), one.inputs), expected, 1e-4)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in one.model.modules())
+
+
+def test_blocks_are_open_from_then_on(space_of) -> None:
+    """The gate of a block cannot be folded; while it is fine-tuned, the network learns to do without it."""
+    torch.manual_seed(1)
+    one = growth("deep_residual", space_of, "paper").go(BORDER)
+    assert not any(m._forward_hooks for m in one.model.modules())
+    one.go()
+    with torch.no_grad():
+        assert_all_near(run(one.grower.export().eval(), one.inputs), run(one.model.eval(), one.inputs), 0.0)
+
+
+def test_all_steps_are_counted_and_planned(space_of) -> None:
+    one = growth("resnet", space_of, "default", budget=Budget(macs="40%"))
+    planned = one.grower.expected_spend_frac
+    ledger = one.go().grower.ledger
+    assert ledger.steps == (EPOCHS + TUNED) * STEPS
+    assert ledger.spend_frac <= planned
+    macs = [record["macs_frac"] for record in one.grower.records]
+    assert ledger.spend_frac == pytest.approx(sum(macs) / len(macs))
+    short = Growth("resnet", space_of("resnet"), "default", epochs=EPOCHS, budget=Budget(macs="40%")).grower
+    assert planned * 6 == pytest.approx(short.expected_spend_frac * 4 + 2 * 0.4)
+    by_params = growth("resnet", space_of, "default").grower
+    assert 0 < by_params.expected_spend_frac < 1
+
+
+def test_a_spend_budget_covers_it(space_of) -> None:
+    """What fine-tuning costs is taken from growing; where that cannot be, it is refused before the run."""
+    budget = Budget(params="100%", macs="50%", spend=0.42)
+    one = growth("resnet", space_of, "default", budget=budget).go()
+    assert one.grower.ledger.spend_frac <= 0.42
+    with pytest.raises(MeristemError, match=r"a spend of 42\.0% of the dense run cannot be kept"):
+        Growth("resnet", space_of("resnet"), epochs=EPOCHS, fine_tune=40, budget=budget)
+
+
+def test_what_cannot_be_meant(space_of) -> None:
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(MeristemError, match="fine_tune must be a whole number of at least 0"):
+            Growth("mlp", space_of("mlp"), fine_tune=wrong)
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+def sorting(run: Run) -> Arrays:
+    inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
+    parts = {"train": slice(0, 32), "validation": slice(32, 64), "test": slice(64, 96)}
+    return Arrays({name: (inputs[part], inputs[part, :3].argmax(1)) for name, part in parts.items()})
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.1), nn.Linear(24, 3))
+
+
+def tiny() -> Run:
+    settings: dict[str, Any] = {"epochs": 4, "fine_tune": 2, "batch": 16, "lr": 0.1, "threads": 1}
+    return Run("tiny", "Tiny.", network, sorting, Classification(), **settings)
+
+
+class Stop:
+    """Stops a run when so many epochs are done and so many steps of the next."""
+
+    def __init__(self, at: tuple[int, int] | None = None) -> None:
+        self.at, self.done = at, 0
+
+    def start(self, run: Run, grower: Grower) -> None:
+        self.done = grower.epoch
+
+    def batch(self, step: int, steps: int) -> None:
+        if (self.done, step) == self.at:
+            raise KeyboardInterrupt
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        self.done = record["epoch"]
+        self.batch(0, 0)
+
+
+def left(folder: Folder) -> tuple[Any, ...]:
+    machine = ("seconds", "peak_bytes")
+    lines = [*map(json.loads, folder.history.read_text().splitlines()), json.loads(folder.result.read_text())]
+    weights = (folder.model / "model.safetensors").read_bytes()
+    return [{key: value for key, value in line.items() if key not in machine} for line in lines], weights
+
+
+@pytest.mark.parametrize("method", ["default", "paper"])
+def test_a_stopped_run_goes_on_with_the_same_bits(method: str, tmp_path: Path) -> None:
+    whole, wanted = Folder(tmp_path / "whole"), dataclasses.replace(tiny(), method=method)
+    result = carry_out(wanted, whole, Stop())
+    assert (result["epochs"], result["fine_tune"]) == (4, 2)
+    assert result["full"]["spend_macs"] == 3 * 6 * 32 * result["full"]["macs"]  # epochs, samples
+    for at in ((3, 1), (4, 0), (4, 1), (5, 0), (6, 0)) if method == "default" else ((4, 0), (5, 1)):
+        folder = Folder(tmp_path / str(at))
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(wanted, folder, Stop(at))
+        torch.manual_seed(123)
+        carry_out(described_run(folder, tiny()), folder, Stop())
+        assert left(folder) == left(whole), at
+
+
+def test_the_learning_rate_starts_anew() -> None:
+    """Eight steps of growing, four of fine-tuning: the same curve again, or another, from the same start or another."""
+
+    def rates(**changes: Any) -> list[float]:
+        return [lr_factor(dataclasses.replace(tiny(), **changes), step, 8) for step in range(12)]
+
+    steps = Steps(10, (0.5, 0.75))
+    assert rates(rate=steps)[8:] == pytest.approx([1.0, 1.0, 0.1, 0.01])
+    assert rates(rate=Constant(), fine_tune_rate=steps, fine_tune_lr=0.01) == pytest.approx(
+        [1.0] * 8 + [0.1, 0.1, 0.01, 0.001]
+    )
+    assert rates(warmup=2.0)[8] == 1.0, "warm already"
+    assert rates()[:8] == rates(fine_tune=0)[:8]
+    for wrong in ({"fine_tune": 0, "fine_tune_lr": 0.1}, {"fine_tune": 0, "fine_tune_rate": steps}):
+        with pytest.raises(MeristemError, match="are of a fine-tuning, but fine_tune is 0 epochs"):
+            rates(**wrong)
+    settings = dataclasses.replace(tiny(), fine_tune_rate=steps).settings
+    assert tiny().with_settings(json.loads(json.dumps(settings))).settings == settings
+
+
+def test_a_run_that_was_begun_before_there_was_fine_tuning_goes_on(tmp_path: Path) -> None:
+    folder, old = Folder(tmp_path), dataclasses.replace(tiny(), fine_tune=0)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(old, folder, Stop((2, 0)))
+    told = json.loads(folder.description.read_text())
+    told["settings"] = {name: value for name, value in told["settings"].items() if "fine_tune" not in name}
+    folder.description.write_text(json.dumps(told))
+    assert described_run(folder, tiny()).fine_tune == 0, "as it was begun, whatever the recipe has today"
+    assert carry_out(described_run(folder, tiny()), folder, Stop())["epochs"] == 4
+
+
+def test_it_is_shown_and_its_network_can_be_taken_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [RECIPE, "--out", "run", "--set", "fine_tune=3", "--with-dense"]
+    assert main(["grow", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "4 epochs and 3 of fine-tuning" in shown
+    assert "epoch 4/7" in shown
+    assert [line.count("fine-tuning") for line in shown.splitlines() if line.startswith("epoch")] == 2 * [
+        0,
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+    ]
+    assert main(["evaluate", "run", "--recipe", RECIPE]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert all(float(now) == pytest.approx(float(then), abs=2e-6) for _, now, then in lines)
+    stopped = Folder(tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(tiny(), stopped, Stop((5, 0)))
+    assert main(["export", "stopped", "--out", "out", "--recipe", RECIPE]) == 0
+    assert "after epoch 5 of 6" in capsys.readouterr().out
+    meristem.load("out", network())
+
+
+def test_a_method_without_a_plan_shows_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import sys
+
+    for method, shows in (("default", True), ("paper", False)):
+        few = dataclasses.replace(tiny(), epochs=1, fine_tune=0, method=method)
+        carry_out(few, Folder(tmp_path / method), Progress(sys.stdout))
+        assert ("plan" in capsys.readouterr().out) is shows
+
+
+def test_a_sweep_needs_no_budgets_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", RECIPE, "--out", "out"]
+    assert main([*words, "--arms", "grown,direct", "--method", "worth", "--set", "budget=params=40%"]) == 0
+    grown, direct = (
+        json.loads(Path(f"out/params=40%/{arm}-seed0/result.json").read_text()) for arm in ("grown", "direct")
+    )
+    assert direct["widths"] == grown["widths"]
+    assert direct["fine_tune"] == 2
+    together = (grown["spend_macs"] + direct["spend_macs"]) / direct["full"]["spend_macs"]
+    assert direct["total_spend_frac"] == pytest.approx(together)
+    assert grown["total_spend_frac"] == grown["spend_frac"]
+    assert main([*words, "--by", "macs"]) == 2
