@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trace", "surgery", "control"),
     ("history", "export", "checkpoint", "process"),
     ("grower",),
-    ("testing", "models", "data", "rates", "task", "settings", "folder", "tables"),
+    ("testing", "models", "data", "rates", "task", "settings", "folder", "metric", "tables"),
     ("baselines",),
     ("run", "report"),
     ("loop", "study"),
@@ -41,7 +41,7 @@ STRANGERS = frozenset({"trace", "surgery", "control"})
 # The bench side uses the core and is never used by it; models and data do not even use the core.
 BENCH = frozenset(
     {
-        *("models", "data", "rates", "task", "settings", "folder", "tables", "baselines"),
+        *("models", "data", "rates", "task", "settings", "folder", "metric", "tables", "baselines"),
         *("run", "report", "loop", "study", "progress", "commands", "cli", "__main__", "meristem_recipes"),
     }
 )

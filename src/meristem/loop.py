@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn, optim
+from torch.utils._pytree import tree_map
 
 from meristem.control.budget import Budget
 from meristem.control.method import Method, autogrow, direct, methods, uniform
@@ -25,6 +26,7 @@ from meristem.cost.count import count_macs, count_params
 from meristem.errors import DataError, FileError, MeristemError
 from meristem.folder import Folder, write_json
 from meristem.grower import Grower
+from meristem.metric import metric
 from meristem.rates import warmed
 from meristem.run import (
     AUTOGROW,
@@ -35,12 +37,14 @@ from meristem.run import (
     Data,
     Record,
     Run,
+    begun_with,
     description,
     finished_result,
 )
 from meristem.trace.trace import trace
 
 Item = TypeVar("Item")
+Network = Callable[..., Any]  # called with inputs, and with a state where one is carried on
 
 
 class Watcher(Protocol):
@@ -63,9 +67,9 @@ class Training:
     order: torch.Generator  # of the training samples and their augmentation
     grower: Grower
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
-    _compiled: tuple[dict[str, int], Callable[[Tensor], Any]] | None = None  # and the widths it was compiled for
+    _compiled: tuple[dict[str, int], Network] | None = None  # and the widths it was compiled for
 
-    def network(self) -> Callable[[Tensor], Any]:
+    def network(self) -> Network:
         """What is trained in the coming epoch: the model as it is now."""
         if not self.run.compile:
             return self.model
@@ -94,10 +98,8 @@ class Training:
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
         for name, value in self.run.settings.items():
-            if name not in MOVABLE and settings.get(name) != value:
-                raise FileError(
-                    f"{path} was written with {name}={settings.get(name)}, but {name}={value} is described beside it"
-                )
+            if name not in MOVABLE and (was := begun_with(settings, name)) != value:
+                raise FileError(f"{path} was written with {name}={was}, but {name}={value} is described beside it")
         taken, steps = self.scheduler.last_epoch, self.data.steps(self.run.batch)
         if taken != self.grower.epoch * steps:  # perhaps --data names another data set
             raise FileError(
@@ -138,14 +140,17 @@ def train_epoch(training: Training, watcher: Watcher) -> float:
     """One pass over the training data; the mean loss."""
     run, steps, total = training.run, training.data.steps(training.run.batch), 0.0
     training.model.train()
-    network = training.network()
+    network = Calls(run, training.network())
     # Closed here and not when they are forgotten: an interrupt on the way would be told by Python in its own words.
     with closing(read(run, training.data.train(run.batch, training.order))) as batches:
         for step, (inputs, targets) in enumerate(batches):
             outputs = trained_forward(run, network, inputs)
             loss = run.task.loss(outputs, targets.to(run.device))
             training.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            whole = loss * max(1, run.unroll)  # the words of a stream add up, as in the published settings
+            whole.backward()  # type: ignore[no-untyped-call]
+            if run.clip:
+                nn.utils.clip_grad_norm_(training.model.parameters(), run.clip)
             training.optimizer.step()
             training.scheduler.step()
             total += loss.item()
@@ -165,18 +170,43 @@ def evaluate(run: Run, data: Data, model: nn.Module, split: str) -> dict[str, fl
     if not data.has(split):
         return {}
     model.eval()
+    network = Calls(run, model)
     with closing(read(run, data.evaluate(split, run.batch))) as batches:
         for inputs, targets in batches:
-            tally = tally + run.task.tally(forward(run, model, inputs), targets.to(run.device)).cpu()
+            tally = tally + run.task.tally(network(inputs), targets.to(run.device)).cpu()
     return run.task.metrics(tally)
 
 
-def compilable(model: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+class Calls:
+    """Calls of a network, batch after batch.
+
+    Where the run carries a state, each call is given the one that the last call returned, cut off from its gradients,
+    and the first call none. So an epoch, and an evaluation, begins without any.
+    """
+
+    def __init__(self, run: Run, network: Network) -> None:
+        self._run, self._network, self._state = run, network, None
+
+    def __call__(self, inputs: Tensor) -> Any:
+        if not self._run.unroll:
+            return forward(self._run, self._network, inputs)
+        returned = forward(self._run, self._network, inputs, self._state)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise MeristemError(
+                f"{self._run.name}: with unroll the model is called with inputs and a state and must return outputs "
+                f"and the state to go on with, but it returned a {type(returned).__name__}; leave out unroll"
+            )
+        outputs, state = returned
+        self._state = tree_map(lambda value: value.detach() if isinstance(value, Tensor) else value, state)
+        return outputs
+
+
+def compilable(model: Network) -> Network:
     """A compiled model whose compiler's trouble (there may be none on this machine) is told in one sentence."""
 
-    def call(inputs: Tensor) -> Any:
+    def call(*given: Any) -> Any:
         try:
-            return model(inputs)
+            return model(*given)
         except Exception as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
@@ -194,18 +224,18 @@ def read(run: Run, items: Iterable[Item]) -> Generator[Item, None, None]:
         raise DataError(f"{run.name}: {error}") from None
 
 
-def forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
+def forward(run: Run, model: Network, inputs: Tensor, *state: Any) -> Any:
     device = torch.device(run.device)
     inputs = inputs.to(device)
     if run.channels_last and inputs.dim() == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     with torch.autocast(device.type, torch.bfloat16, enabled=run.bf16):
-        return model(inputs)
+        return model(inputs, *state)
 
 
-def trained_forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
+def trained_forward(run: Run, network: Calls, inputs: Tensor) -> Any:
     try:
-        return forward(run, model, inputs)
+        return network(inputs)
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
@@ -228,6 +258,7 @@ def outcome(training: Training, metrics: dict[str, float]) -> Record:
         "epochs": run.epochs,
         "budget": str(run.budget),
         "headline": run.task.headline,
+        "metric": dataclasses.asdict(metric(run.task.headline)),
         "test": metrics,
         "validation": {name.removeprefix("val_"): x for name, x in last["metrics"].items() if name.startswith("val_")},
         **{key: last[key] for key in keys},
@@ -251,7 +282,7 @@ def build(run: Run, history: Path | None) -> Training:
     torch.manual_seed(run.seed)
     np.random.seed(run.seed % 2**32)
     random.seed(run.seed)
-    model = made_model(run).to(device)
+    model = made_model(run, data).to(device)
     if run.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = optim.SGD(parameter_groups(run, model), run.lr, run.momentum, nesterov=run.nesterov)
@@ -262,7 +293,7 @@ def build(run: Run, history: Path | None) -> Training:
         model,
         optimizer,
         given,
-        space=trace(model, given, depth=True) if run.depth else None,
+        space=trace(model, given, pin=[pattern for pattern in run.pin.split(",") if pattern], depth=run.depth),
         budget=Budget(params="100%") if run.method == DENSE else run.budget,
         epochs=run.epochs,
         method=chosen_method(run),
@@ -292,15 +323,22 @@ def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
         raise MeristemError(f"{run.name}: {error}") from None
 
 
-def made_model(run: Run) -> nn.Module:
-    if not run.classes or run.network is not None:
+def made_model(run: Run, data: Data | None = None) -> nn.Module:
+    """At full size, for as many classes as the run says, or else as the data have found for themselves (words)."""
+    known = {
+        "classes": run.classes or getattr(data, "classes", 0),
+        "keep": run.keep_dense if run.method == DENSE and run.keep_dense else run.keep,
+    }
+    if run.network is not None:
         return run.model()
     try:
-        return run.model(classes=run.classes)
+        return run.model(**{name: value for name, value in known.items() if value})
     except TypeError as error:
-        if "'classes'" not in str(error):
+        name = next((name for name in known if f"'{name}'" in str(error)), None)
+        if name is None:
             raise
-        raise MeristemError(f"{run.name}: its model has a fixed number of classes; leave out classes") from None
+        what = {"classes": "a fixed number of classes", "keep": "no dropout that could be set"}[name]
+        raise MeristemError(f"{run.name}: its model has {what}; leave out {name}") from None
 
 
 def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from meristem.metric import metric
 from meristem.tables import blocks_text, clock, percent
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ class Progress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._live = stream.isatty()
-        self._text, self._headline = "", ""
+        self._text, self._metric = "", metric("")
         self._drawn, self._open = 0.0, False  # when the line was last rewritten, and whether the cursor stands in it
         self._done, self._epochs, self._units = 0, 0, 1
         self._ends: list[float] = []
 
     def start(self, run: Run, grower: Grower) -> None:
         self._done, self._epochs, self._units = grower.epoch, run.epochs, sum(grower.space.full.values()) or 1
-        self._headline, self._text = f"val_{run.task.headline}", "starting"
+        self._metric, self._text = metric(run.task.headline), "starting"
         plan = (
             "the full model"
             if run.method == "dense"
@@ -67,8 +68,8 @@ class Progress:
         """What matters most stands first: a narrow terminal cuts the rest."""
         metrics = record["metrics"]
         parts = [f"{clock(self._seconds_left())} left"]
-        if self._headline in metrics:
-            parts.append(f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}")
+        if (value := metrics.get(f"val_{self._metric.name}")) is not None:
+            parts.append(f"{self._metric.name} {self._metric.text(value)}")
         parts += [
             f"{name} {percent(record[f'{name}_frac'])} (plan {percent(x)})" for name, x in record["planned"].items()
         ]

@@ -19,7 +19,7 @@ from meristem.control.method import methods
 from meristem.errors import MeristemError
 from meristem.files import replace_file
 from meristem.folder import Folder
-from meristem.run import AUTOGROW, DENSE, DIRECT, MOVABLE, Record, Run, finished_result
+from meristem.run import AUTOGROW, DENSE, DIRECT, MOVABLE, Record, Run, begun_with, finished_result
 from meristem.settings import budget_text, nearest
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
@@ -89,9 +89,9 @@ class Study:
         if content:
             wanted = {**run.settings, "network": run.network}
             for name, value in wanted.items():
-                if name not in MOVABLE and begun.get(name) != value:
+                if name not in MOVABLE and (was := begun_with(begun, name)) != value:
                     raise MeristemError(
-                        f"the run in {folder.path} was started with {name}={begun.get(name)}, not {value}: "
+                        f"the run in {folder.path} was started with {name}={was}, not {value}: "
                         f"give the same settings to go on with it, or another --out"
                     )
         return run

@@ -1,0 +1,55 @@
+"""How a metric is shown and whether more of it is better: known here by its name, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PLAIN = ("loss", "perplexity")  # plain numbers, less is better; all others are shares, more is better
+
+
+@dataclass(frozen=True)
+class Metric:
+    """
+    >>> metric("accuracy").text(0.914), metric("perplexity").text(82.46)
+    ('91.4 %', '82.5')
+    """
+
+    name: str
+    is_share: bool = True  # shown in percent; otherwise the number itself is shown
+    more_is_better: bool = True
+
+    @property
+    def title(self) -> str:
+        """For a column of `shown` values."""
+        return f"{self.name}, %" if self.is_share else self.name
+
+    def shown(self, value: float) -> float:
+        return 100 * value if self.is_share else value
+
+    def text(self, value: float, digits: int = 1) -> str:
+        return f"{self.shown(value):.{digits}f}{' %' * self.is_share}"
+
+    def change(self, value: float, other: float) -> str:
+        """How ``value`` differs from the ``other`` it is compared with.
+
+        >>> metric("accuracy").change(0.91, 0.92), metric("perplexity").change(82.5, 80.0)
+        ('-1.00 points', '+2.50 (worse)')
+        """
+        difference = f"{self.shown(value) - self.shown(other):+.2f}"
+        if self.is_share:
+            return f"{difference} points"
+        if not float(difference):
+            return difference
+        return f"{difference} ({'better' if (value > other) == self.more_is_better else 'worse'})"
+
+
+def metric(name: str) -> Metric:
+    return Metric(name, is_share=False, more_is_better=False) if name in _PLAIN else Metric(name)
+
+
+def headline(result: Mapping[str, Any]) -> Metric:
+    """What a result is judged by, as it says itself; those of early versions say no more than the name of a share."""
+    known = result.get("metric", {})
+    return Metric(result["headline"], known.get("is_share", True), known.get("more_is_better", True))
