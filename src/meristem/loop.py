@@ -41,6 +41,7 @@ from meristem.run import (
     description,
     finished_result,
 )
+from meristem.space.space import Space
 from meristem.trace.trace import trace
 
 Item = TypeVar("Item")
@@ -293,7 +294,7 @@ def build(run: Run, history: Path | None) -> Training:
         model,
         optimizer,
         given,
-        space=trace(model, given, pin=[pattern for pattern in run.pin.split(",") if pattern], depth=run.depth),
+        space=traced(run, model, given),
         budget=Budget(params="100%") if run.method == DENSE else run.budget,
         epochs=run.epochs,
         method=chosen_method(run),
@@ -302,6 +303,12 @@ def build(run: Run, history: Path | None) -> Training:
         history=history,
     )
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
+
+
+def traced(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
+    """What may grow; a state that is carried on stands second among what the model is given and what it returns."""
+    pinned = [pattern for pattern in run.pin.split(",") if pattern]
+    return trace(model, example, pin=pinned, depth=run.depth, carried=1 if run.unroll else None)
 
 
 def prepare(run: Run) -> torch.device:

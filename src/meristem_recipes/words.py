@@ -67,7 +67,7 @@ def ptb_large() -> Run:
 
 
 def ptb_small_short() -> Run:
-    return _short(ptb_small(), 200_000)
+    return _short(ptb_small(), 100_000)
 
 
 def ptb_medium_short() -> Run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,7 @@ from helpers import half
 from meristem import Live, Space, count_macs, count_params, trace
 from meristem.models.lstm_lm import LstmLm, lstm_large, lstm_medium, lstm_small
 
-UNROLL = 35
+UNROLL = 2  # reading the model takes time for every word
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +61,13 @@ def test_a_share_of_the_macs_is_the_same_share_of_the_parameters_that_can_grow(l
     ("make", "params", "keep", "reach"),
     [(lstm_small, 4_653_200, 1.0, 0.1), (lstm_medium, 19_780_400, 0.5, 0.05), (lstm_large, 66_034_000, 0.35, 0.04)],
 )
-def test_the_published_sizes(make: type[LstmLm], params: int, keep: float, reach: float) -> None:
+def test_the_published_sizes(make: Callable[..., LstmLm], params: int, keep: float, reach: float) -> None:
     with torch.device("meta"):
         model = make()
     assert sum(parameter.numel() for parameter in model.parameters()) == params
     assert model.dropout.p == 1 - keep
-    real = make(classes=20) if make is lstm_small else LstmLm(20, 30, (30, 30), keep, reach)
-    for parameter in real.parameters():
+    torch.manual_seed(0)
+    for parameter in make(classes=200).parameters():
         assert -reach <= parameter.min() < -0.8 * reach
         assert 0.8 * reach < parameter.max() <= reach
 
