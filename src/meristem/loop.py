@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map
 from meristem.control.budget import Budget
 from meristem.control.method import Method, autogrow, direct, methods, uniform
 from meristem.cost.count import count_macs, count_params
-from meristem.errors import DataError, FileError, MeristemError
+from meristem.errors import DataError, FileError, MeristemError, TraceError
 from meristem.folder import Folder, write_json
 from meristem.grower import Grower
 from meristem.metric import metric
@@ -192,12 +192,7 @@ class Calls:
         if not self._run.unroll:
             return forward(self._run, self._network, inputs)
         returned = forward(self._run, self._network, inputs, self._state)
-        if not isinstance(returned, tuple) or len(returned) != 2:
-            raise MeristemError(
-                f"{self._run.name}: with unroll the model is called with inputs and a state and must return outputs "
-                f"and the state to go on with, but it returned a {type(returned).__name__}; leave out unroll"
-            )
-        outputs, state = returned
+        outputs, state = returned  # as it was traced
         self._state = tree_map(lambda value: value.detach() if isinstance(value, Tensor) else value, state)
         return outputs
 
@@ -237,6 +232,10 @@ def forward(run: Run, model: Network, inputs: Tensor, *state: Any) -> Any:
 def trained_forward(run: Run, network: Calls, inputs: Tensor) -> Any:
     try:
         return network(inputs)
+    except RuntimeError as error:
+        if not run.bf16 or "primitive" not in str(error):  # of the CPU's library: it has none for this layer
+            raise
+        raise MeristemError(f"{run.name}: this machine cannot run the model in bf16; leave out bf16") from None
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
@@ -308,7 +307,15 @@ def build(run: Run, history: Path | None) -> Training:
 def traced(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
     """What may grow; a state that is carried on stands second among what the model is given and what it returns."""
     pinned = [pattern for pattern in run.pin.split(",") if pattern]
-    return trace(model, example, pin=pinned, depth=run.depth, carried=1 if run.unroll else None)
+    try:
+        return trace(model, example, pin=pinned, depth=run.depth, carried=1 if run.unroll else None)
+    except TraceError as error:
+        if "carried" not in str(error):
+            raise
+        raise MeristemError(
+            f"{run.name}: with unroll the model must be called with inputs and a state and return outputs and the "
+            f"state to go on with; leave out unroll"
+        ) from None
 
 
 def prepare(run: Run) -> torch.device:

@@ -39,7 +39,7 @@ def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
     ]
     first = "dense" if result["method"] == "dense" else "grown"
     lines = [("", first, "full", "share"), *rows]
-    return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>14}".rstrip() for name, mine, theirs, share in lines)
+    return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>17}".rstrip() for name, mine, theirs, share in lines)
 
 
 def blocks_text(blocks: Mapping[str, int]) -> str:

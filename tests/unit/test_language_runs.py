@@ -18,7 +18,7 @@ from meristem.control.budget import Budget
 from meristem.data.words import Words
 from meristem.errors import MeristemError
 from meristem.folder import Folder
-from meristem.loop import Calls, build, carry_out, evaluate, made_model, train_epoch
+from meristem.loop import build, carry_out, evaluate, made_model, train_epoch
 from meristem.models.lstm_lm import LstmLm
 from meristem.run import Run, begun_with, finished_result
 from meristem.task import LanguageModel
@@ -136,8 +136,8 @@ def test_an_evaluation_is_that_of_the_whole_streams_at_once() -> None:
 
 
 def test_a_model_that_carries_no_state_is_told_so() -> None:
-    with pytest.raises(MeristemError, match=r"tiny: with unroll the model is called with .* returned a Tensor; leave"):
-        Calls(tiny(), lambda inputs, state: inputs)(torch.zeros(1))
+    with pytest.raises(MeristemError, match=r"digits: with unroll the model must be called with .*; leave out unroll"):
+        build(recipe("digits").with_settings({"unroll": 3}), None)
 
 
 def test_a_step_costs_its_streams_and_words() -> None:
