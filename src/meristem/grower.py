@@ -50,7 +50,8 @@ class Grower:
     The model becomes small at once: at the start few units of each group are live. ``epochs`` is how often
     :meth:`step` will be called, but for the epochs of ``fine_tune``, in which the network that was found is trained
     on: its structure stays, the gates are gone. ``batch_size`` makes the spend absolute; without it a step counts as
-    one forward and backward pass of the example inputs. ``history`` is a file the records are appended to.
+    one forward and backward pass of the example inputs. ``history`` is a file the records are appended to. ``carried``
+    is the position of a state that the model returns and is given back, see :func:`meristem.trace`.
     """
 
     def __init__(  # noqa: PLR0913
@@ -67,6 +68,7 @@ class Grower:
         seed: int = 0,
         batch_size: int | None = None,
         history: str | Path | None = None,
+        carried: int | str | None = None,
     ) -> None:
         self.method = Method() if method is None else method
         arguments.check_arguments(model, optimizer, budget, self.method, space)
@@ -75,7 +77,7 @@ class Grower:
         arguments.check_training(self.model, optimizer)
         _check_free(optimizer)
         self.epochs, self.fine_tune, self.budget, self.seed = epochs, fine_tune, budget, seed
-        self.space = space if space is not None else _traced(self.model, example_inputs)
+        self.space = space if space is not None else _traced(self.model, example_inputs, carried)
         if not self.space.groups:
             raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
         step_samples = arguments.samples_of_a_step(example_inputs, batch_size)
@@ -392,10 +394,10 @@ class Grower:
         }
 
 
-def _traced(model: nn.Module, example_inputs: Any) -> Space:
+def _traced(model: nn.Module, example_inputs: Any, carried: int | str | None) -> Space:
     if example_inputs is None:
         raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
-    return trace(model, example_inputs)
+    return trace(model, example_inputs, carried=carried)
 
 
 def _check_free(optimizer: optim.Optimizer) -> None:

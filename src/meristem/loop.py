@@ -18,13 +18,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn, optim
+from torch.utils._pytree import tree_map
 
 from meristem.control.budget import Budget
 from meristem.control.method import Method, direct, named_methods, uniform
 from meristem.cost.count import count_macs, count_params
-from meristem.errors import DataError, FileError, MeristemError
+from meristem.errors import DataError, FileError, MeristemError, TraceError
 from meristem.folder import Folder, write_json
 from meristem.grower import Grower
+from meristem.metric import metric
 from meristem.rates import warmed
 from meristem.run import (
     DENSE,
@@ -39,9 +41,11 @@ from meristem.run import (
     known_settings,
 )
 from meristem.space.outline import outline
+from meristem.space.space import Space
 from meristem.trace.trace import trace
 
 Item = TypeVar("Item")
+Network = Callable[..., Any]  # called with inputs, and with a state where one is carried on
 
 
 class Watcher(Protocol):
@@ -83,9 +87,9 @@ class Training:
     order: torch.Generator  # of the training samples and their augmentation
     grower: Grower
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
-    _compiled: tuple[Any, Callable[[Tensor], Any]] | None = None  # and what it was compiled for
+    _compiled: tuple[Any, Network] | None = None  # and what it was compiled for
 
-    def network(self) -> Callable[[Tensor], Any]:
+    def network(self) -> Network:
         """What is trained in the coming epoch: the model as it is now."""
         if not self.run.compile:
             return self.model
@@ -115,10 +119,8 @@ class Training:
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
         for name, value in self.run.settings.items():
-            if name not in MOVABLE and settings.get(name) != value:
-                raise FileError(
-                    f"{path} was written with {name}={settings.get(name)}, but {name}={value} is described beside it"
-                )
+            if name not in MOVABLE and (was := settings.get(name)) != value:
+                raise FileError(f"{path} was written with {name}={was}, but {name}={value} is described beside it")
         taken, steps = self.scheduler.last_epoch, self.data.steps(self.run.batch)
         if taken != self.grower.epoch * steps:  # perhaps --data names another data set
             raise FileError(
@@ -160,14 +162,17 @@ def train_epoch(training: Training, watcher: Watcher) -> float:
     """One pass over the training data; the mean loss."""
     run, steps, total = training.run, training.data.steps(training.run.batch), 0.0
     training.model.train()
-    network = training.network()
+    network = Calls(run, training.network())
     # Closed here and not when they are forgotten: an interrupt on the way would be told by Python in its own words.
     with closing(read(run, training.data.train(run.batch, training.order))) as batches:
         for step, (inputs, targets) in enumerate(batches):
             outputs = trained_forward(run, network, inputs)
             loss = run.task.loss(outputs, targets.to(run.device))
             training.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            whole = loss * max(1, run.unroll)  # the words of a stream add up, as in the published settings
+            whole.backward()  # type: ignore[no-untyped-call]
+            if run.clip:
+                nn.utils.clip_grad_norm_(training.model.parameters(), run.clip)
             training.optimizer.step()
             training.scheduler.step()
             total += loss.item()
@@ -187,18 +192,38 @@ def evaluate(run: Run, data: Data, model: nn.Module, split: str) -> dict[str, fl
     if not data.has(split):
         return {}
     model.eval()
+    network = Calls(run, model)
     with closing(read(run, data.evaluate(split, run.batch))) as batches:
         for inputs, targets in batches:
-            tally = tally + run.task.tally(forward(run, model, inputs), targets.to(run.device)).cpu()
+            tally = tally + run.task.tally(network(inputs), targets.to(run.device)).cpu()
     return run.task.metrics(tally)
 
 
-def compilable(model: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+class Calls:
+    """Calls of a network, batch after batch.
+
+    Where the run carries a state, each call is given the one that the last call returned, cut off from its gradients,
+    and the first call none. So an epoch, and an evaluation, begins without any.
+    """
+
+    def __init__(self, run: Run, network: Network) -> None:
+        self._run, self._network, self._state = run, network, None
+
+    def __call__(self, inputs: Tensor) -> Any:
+        if not self._run.unroll:
+            return forward(self._run, self._network, inputs)
+        returned = forward(self._run, self._network, inputs, self._state)
+        outputs, state = returned  # as it was traced
+        self._state = tree_map(lambda value: value.detach() if isinstance(value, Tensor) else value, state)
+        return outputs
+
+
+def compilable(model: Network) -> Network:
     """A compiled model whose compiler's trouble (there may be none on this machine) is told in one sentence."""
 
-    def call(inputs: Tensor) -> Any:
+    def call(*given: Any) -> Any:
         try:
-            return model(inputs)
+            return model(*given)
         except Exception as error:
             if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 raise
@@ -216,18 +241,22 @@ def read(run: Run, items: Iterable[Item]) -> Generator[Item, None, None]:
         raise DataError(f"{run.name}: {error}") from None
 
 
-def forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
+def forward(run: Run, model: Network, inputs: Tensor, *state: Any) -> Any:
     device = torch.device(run.device)
     inputs = inputs.to(device)
     if run.channels_last and inputs.dim() == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     with torch.autocast(device.type, torch.bfloat16, enabled=run.bf16):
-        return model(inputs)
+        return model(inputs, *state)
 
 
-def trained_forward(run: Run, model: Callable[[Tensor], Any], inputs: Tensor) -> Any:
+def trained_forward(run: Run, network: Calls, inputs: Tensor) -> Any:
     try:
-        return forward(run, model, inputs)
+        return network(inputs)
+    except RuntimeError as error:
+        if not run.bf16 or "primitive" not in str(error):  # of the CPU's library: it has none for this layer
+            raise
+        raise MeristemError(f"{run.name}: this machine cannot run the model in bf16; leave out bf16") from None
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
@@ -254,6 +283,7 @@ def outcome(training: Training, metrics: dict[str, float]) -> Record:
         "fine_tune": run.fine_tune,
         "budget": str(run.budget),
         "headline": run.task.headline,
+        "metric": dataclasses.asdict(metric(run.task.headline)),
         "test": metrics,
         "validation": {name.removeprefix("val_"): x for name, x in last["metrics"].items() if name.startswith("val_")},
         **{key: last[key] for key in keys},
@@ -277,7 +307,7 @@ def build(run: Run, history: Path | None) -> Training:
     torch.manual_seed(run.seed)
     np.random.seed(run.seed % 2**32)
     random.seed(run.seed)
-    model = made_model(run).to(device)
+    model = made_model(run, data).to(device)
     if run.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = optim.SGD(parameter_groups(run, model), run.lr, run.momentum, nesterov=run.nesterov)
@@ -287,7 +317,7 @@ def build(run: Run, history: Path | None) -> Training:
         model,
         optimizer,
         given,
-        space=trace(model, given, depth=True) if run.depth else None,
+        space=traced(run, model, given),
         budget=Budget(params="100%") if run.method == DENSE else run.budget,
         epochs=run.epochs,
         fine_tune=run.fine_tune,
@@ -309,6 +339,20 @@ def lr_factor(run: Run, step: int, steps: int) -> float:
     return (run.fine_tune_rate or run.rate).factor(progress) * (run.fine_tune_lr / run.lr if run.fine_tune_lr else 1.0)
 
 
+def traced(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
+    """What may grow; a state that is carried on stands second among what the model is given and what it returns."""
+    pinned = [pattern for pattern in run.pin.split(",") if pattern]
+    try:
+        return trace(model, example, pin=pinned, depth=run.depth, carried=1 if run.unroll else None)
+    except TraceError as error:
+        if "carried" not in str(error):
+            raise
+        raise MeristemError(
+            f"{run.name}: with unroll the model must be called with inputs and a state and return outputs and the "
+            f"state to go on with; leave out unroll"
+        ) from None
+
+
 def prepare(run: Run) -> torch.device:
     """Settings of torch that the outcome depends on, and the device of the run."""
     device = usable_device(run.device)
@@ -328,15 +372,22 @@ def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
         raise MeristemError(f"{run.name}: {error}") from None
 
 
-def made_model(run: Run) -> nn.Module:
-    if not run.classes or run.network is not None:
+def made_model(run: Run, data: Data | None = None) -> nn.Module:
+    """At full size, for as many classes as the run says, or else as the data have found for themselves (words)."""
+    known = {
+        "classes": run.classes or getattr(data, "classes", 0),
+        "keep": run.keep_dense if run.method == DENSE and run.keep_dense else run.keep,
+    }
+    if run.network is not None:
         return run.model()
     try:
-        return run.model(classes=run.classes)
+        return run.model(**{name: value for name, value in known.items() if value})
     except TypeError as error:
-        if "'classes'" not in str(error):
+        name = next((name for name in known if f"'{name}'" in str(error)), None)
+        if name is None:
             raise
-        raise MeristemError(f"{run.name}: its model has a fixed number of classes; leave out classes") from None
+        what = {"classes": "a fixed number of classes", "keep": "no dropout that could be set"}[name]
+        raise MeristemError(f"{run.name}: its model has {what}; leave out {name}") from None
 
 
 def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:

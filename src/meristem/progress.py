@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from meristem.metric import metric
 from meristem.picture import LEAST_COLUMNS, LEAST_LINES, Picture, draw
 from meristem.screen import Screen
 from meristem.sketch import Sketch
@@ -26,7 +27,7 @@ class Progress:
 
     def __init__(self, stream: TextIO, plain: bool = False) -> None:
         self._screen, self._plain = Screen(stream), plain
-        self._at, self._text, self._headline = "", "", ""
+        self._at, self._text, self._metric = "", "", metric("")
         self._drawn = 0.0  # when it was last drawn
         self._done, self._epochs, self._units = 0, 0, 1
         self._planned = True  # whether what an epoch may cost is known before
@@ -36,7 +37,7 @@ class Progress:
     def start(self, run: Run, grower: Grower) -> None:
         self._done, self._epochs, self._units = grower.epoch, run.all_epochs, sum(grower.space.full.values()) or 1
         self._planned = grower.method.controller.follows_plan
-        self._headline, self._text = f"val_{run.task.headline}", "starting"
+        self._metric, self._text = metric(run.task.headline), "starting"
         plan = "the full model" if run.method == "dense" else f"budget {run.budget}  method {run.method}"
         if run.method != "dense" and self._planned:
             plan += f"  planned spend {percent(grower.expected_spend_frac)}"
@@ -59,7 +60,7 @@ class Progress:
         self._ends = [*self._ends[-_RECENT:], time.perf_counter()]
         self._at, self._text = f"epoch {self._done}/{self._epochs}", self._numbers(record)
         if self._sketch is not None:
-            self._sketch.step(record, self._headline)
+            self._sketch.step(record, self._metric)
         if not self._screen.live:
             self._screen.say(f"{self._at}  {self._text}")
         elif self._done == self._epochs:
@@ -78,8 +79,8 @@ class Progress:
         """What matters most stands first: a narrow terminal cuts the rest."""
         metrics = record["metrics"]
         parts = [f"{clock(self._seconds_left())} left"]
-        if self._headline in metrics:
-            parts.append(f"{self._headline.removeprefix('val_')} {percent(metrics[self._headline])}")
+        if (value := metrics.get(f"val_{self._metric.name}")) is not None:
+            parts.append(f"{self._metric.name} {self._metric.text(value)}")
         if record.get("fine_tuning"):
             parts.append("fine-tuning")
         for name, x in record["planned"].items():

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _FORMS = (
-    "cosine, constant, polynomial^0.9, or steps/10@0.5,0.75 (divided by 10 at half and at three quarters of the run)"
+    "cosine, constant, polynomial^0.9, steps/10@0.5,0.75 (divided by 10 at half and at three quarters of the run), or "
+    "decay/2@4/13 (constant for 4 of 13 epochs, then divided by 2 at the start of each other one)"
 )
 
 
@@ -70,6 +71,28 @@ class Steps:
         return f"steps/{_text(self.divisor)}@{','.join(map(_text, self.at))}"
 
 
+@dataclass(frozen=True)
+class Decay:
+    """Constant for ``after`` of ``of`` epochs, then divided by ``divisor`` at the start of each of the others.
+
+    In a run of another length the epochs that are meant here are longer or shorter than its own.
+
+    >>> Decay(2, 4, 13).factor(3 / 13), Decay(2, 4, 13).factor(4 / 13), str(Decay(2, 4, 13))
+    (1.0, 0.5, 'decay/2@4/13')
+    """
+
+    divisor: float
+    after: int
+    of: int
+
+    def factor(self, progress: float) -> float:
+        begun = math.floor(progress * self.of + 1e-9) + 1  # rounding may leave it short of a whole epoch
+        return float(self.divisor ** -max(0, begun - self.after))
+
+    def __str__(self) -> str:
+        return f"decay/{_text(self.divisor)}@{self.after}/{self.of}"
+
+
 def parse_rate(text: str) -> Rate:
     """
     >>> parse_rate("steps/5@0.3,0.6").factor(0.7)
@@ -85,6 +108,10 @@ def parse_rate(text: str) -> Rate:
             divisor, _, moments = rest.partition("@")
             at = tuple(sorted(_positive(moment) for moment in moments.split(",")))
             return Steps(_positive(divisor), at) if at[-1] < 1 else _refused(text)
+        if name == "decay" and "@" in rest and "^" not in text:
+            divisor, _, share = rest.partition("@")
+            after, of = map(int, share.split("/"))
+            return Decay(_positive(divisor), after, of) if 0 < after < of else _refused(text)
     except ValueError:
         pass
     return _refused(text)

@@ -56,8 +56,8 @@ class Data(Protocol):
 
 _PLAIN = (bool, int, float, str)  # settings that are held as they are
 _NOT_NEGATIVE = (
-    *("lr", "warmup", "weight_decay", "momentum", "seed", "fine_tune", "fine_tune_lr"),
-    *("threads", "classes", "held_out", "samples", "size", "workers"),
+    *("lr", "warmup", "weight_decay", "momentum", "seed", "fine_tune", "fine_tune_lr", "clip", "keep", "keep_dense"),
+    *("threads", "classes", "held_out", "samples", "size", "workers", "unroll"),
 )
 
 
@@ -67,7 +67,7 @@ class Run:
 
     name: str
     about: str  # one sentence
-    model: Callable[..., nn.Module]  # makes it at full size; called with classes=... if the run says how many
+    model: Callable[..., nn.Module]  # makes it at full size; called with classes=... and keep=... if they are known
     load: Callable[[Run], Data]  # reads data_dir, held_out, samples, size and workers of the run
     task: Task
     epochs: int
@@ -82,6 +82,11 @@ class Run:
     nesterov: bool = False
     weight_decay: float = 0.0
     decays: Callable[[str, Tensor], bool] = lambda name, parameter: True  # which parameters weight_decay applies to
+    clip: float = 0.0  # the largest norm of all gradients together; longer ones are shortened to it; 0: none are
+    unroll: int = 0  # words of each stream in a step: then a state is carried on from step to step; 0: none is
+    keep: float = 0.0  # the share that dropout keeps; 0: as the recipe's model has it
+    keep_dense: float = 0.0  # the same for the full model under "dense"; 0: as `keep` says
+    pin: str = ""  # patterns on module paths whose units must stay, with commas between
     depth: bool = False  # whether blocks that keep their shape may come and go, too
     budget: Budget = Budget(params="36%")
     method: str = "default"  # a name of meristem.control.method.named_methods(), "dense" or "direct"
@@ -110,6 +115,9 @@ class Run:
         for name, most in (("seed", 2**63), ("threads", 1024), ("workers", 1024)):
             if getattr(self, name) > most:
                 raise MeristemError(f"{name} must be at most {most}, got {getattr(self, name)}")
+        for name in ("keep", "keep_dense"):
+            if getattr(self, name) > 1:
+                raise MeristemError(f"{name} must be a share of at most 1, got {getattr(self, name)}")
         if self.momentum >= 1:
             raise MeristemError(f"momentum must be less than 1, got {self.momentum}")
         if self.nesterov and not self.momentum:

@@ -28,12 +28,15 @@ def _yes_or_no(text: str) -> bool:
 
 
 _KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
-    _whole: ("epochs", "fine_tune", "batch", "seed", "threads", "classes", "held_out", "samples", "size", "workers"),
-    _number: ("lr", "momentum", "weight_decay", "warmup", "fine_tune_lr"),
+    _whole: (
+        *("epochs", "fine_tune", "batch", "seed", "threads"),
+        *("classes", "held_out", "samples", "size", "workers", "unroll"),
+    ),
+    _number: ("lr", "momentum", "weight_decay", "warmup", "fine_tune_lr", "clip", "keep", "keep_dense"),
     _yes_or_no: ("nesterov", "depth", "bf16", "channels_last", "compile"),
     Budget.parse: ("budget",),
     parse_rate: ("rate", "fine_tune_rate"),
-    str: ("method", "device", "data_dir", "widths"),
+    str: ("method", "device", "data_dir", "widths", "pin"),
 }
 _EXPECTED: dict[Callable[[str], Any], str] = {_whole: "a whole number", _number: "a number", _yes_or_no: "yes or no"}
 _OPTIONAL = ("data_dir", "widths", "fine_tune_rate")

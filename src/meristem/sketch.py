@@ -9,6 +9,7 @@ from meristem.cost.price import Prices
 from meristem.gate import BoolArray
 from meristem.grower import Grower
 from meristem.history import live_blocks
+from meristem.metric import Metric
 from meristem.picture import Row
 from meristem.tables import blocks_text, percent
 
@@ -22,10 +23,11 @@ class Sketch:
         self._before = grower.live.active
         self._look()
 
-    def step(self, record: Mapping[str, Any], headline: str) -> None:
+    def step(self, record: Mapping[str, Any], headline: Metric) -> None:
         """An epoch is over and the next network is there."""
         metrics = record["metrics"]
-        shown = [f"{headline.removeprefix('val_')} {percent(metrics[headline])}"] if headline in metrics else []
+        value = metrics.get(f"val_{headline.name}")
+        shown = [] if value is None else [f"{headline.name} {headline.text(value)}"]
         self._measured = [*shown, f"loss {metrics['train_loss']:.3f}", f"spend {percent(record['spend_frac'])}"]
         self._look()
 
@@ -35,8 +37,10 @@ class Sketch:
         self.rows = tuple(row(name, now[name], self._before[name]) for name in now if name not in space.blocks)
         self._before = now
         shares, planned = self._prices.shares(grower.widths), trajectory.at(grower.epoch)
+        follows = grower.method.controller.follows_plan
+        plans = {name: f"plan {percent(planned[name])}, " if follows else "" for name in trajectory.caps}
         costs = [
-            f"{name} {percent(shares[name])} (plan {percent(planned[name])}, budget {percent(cap)})"
+            f"{name} {percent(shares[name])} ({plans[name]}budget {percent(cap)})"
             for name, cap in trajectory.caps.items()
         ]
         width = sum(each.live for each in self.rows) / max(1, sum(each.full for each in self.rows))

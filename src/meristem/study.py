@@ -89,9 +89,9 @@ class Study:
         if content:
             wanted = {**run.settings, "network": run.network}
             for name, value in wanted.items():
-                if name not in MOVABLE and begun.get(name) != value:
+                if name not in MOVABLE and (was := begun.get(name)) != value:
                     raise MeristemError(
-                        f"the run in {folder.path} was started with {name}={begun.get(name)}, not {value}: "
+                        f"the run in {folder.path} was started with {name}={was}, not {value}: "
                         f"give the same settings to go on with it, or another --out"
                     )
         return run

@@ -6,17 +6,20 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from meristem.metric import headline
+
 
 def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
     """The run's result beside the full model's, as far as that is known."""
-    full, headline = result["full"], result["headline"]
+    full, metric = result["full"], headline(result)
+    mine, theirs = (float(each["test"][metric.name]) for each in (result, dense or result))
     unknown, total = "not trained", result.get("total_spend_frac", result["spend_frac"])
     rows = [
         (
-            f"test {headline}",
-            percent(result["test"][headline], 2),
-            percent(dense["test"][headline], 2) if dense else unknown,
-            f"{100 * (result['test'][headline] - dense['test'][headline]):+.2f} points" if dense else "",
+            f"test {metric.name}",
+            metric.text(mine, 2),
+            metric.text(theirs, 2) if dense else unknown,
+            metric.change(mine, theirs) if dense else "",
         ),
         ("parameters", f"{result['params']:,}", f"{full['params']:,}", percent(result["params_frac"])),
         *([("blocks", blocks_text(result["blocks"]), blocks_text(full["blocks"]), "")] if result.get("blocks") else []),
@@ -37,7 +40,7 @@ def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
     ]
     first = "dense" if result["method"] == "dense" else "grown"
     lines = [("", first, "full", "share"), *rows]
-    return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>14}".rstrip() for name, mine, theirs, share in lines)
+    return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>17}".rstrip() for name, mine, theirs, share in lines)
 
 
 def blocks_text(blocks: Mapping[str, int]) -> str:
@@ -65,9 +68,9 @@ def clock(seconds: float) -> str:
 
 def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str:
     """One line for each title and the results of several seeds that belong to it: means, and deviations."""
-    headline = next(results[0]["headline"] for _, results in rows if results)
+    metric = next(headline(results[0]) for _, results in rows if results)
     lines: list[tuple[str, ...]] = [
-        ("", "seeds", f"test {headline}, %", "parameters, %", "macs, %", "spend, %", "minutes")
+        ("", "seeds", f"test {metric.title}", "parameters, %", "macs, %", "spend, %", "minutes")
     ]
     for title, results in rows:
         if results:
@@ -76,7 +79,7 @@ def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str
                 (
                     title,
                     str(len(results)),
-                    spread([100 * result["test"][headline] for result in results], 2),
+                    spread([metric.shown(result["test"][metric.name]) for result in results], 2),
                     *(spread(share, 1) for share in shares),
                     spread([result["seconds"] / 60 for result in results], 1),
                 )

@@ -22,7 +22,7 @@ class Task(Protocol):
 
     @property
     def headline(self) -> str:
-        """The metric that is shown; a fraction, more is better."""
+        """The metric that is shown; `metric.py` knows how by its name, and takes it for a share if it does not."""
         ...
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor: ...
@@ -117,6 +117,39 @@ class Segmentation:
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """One a pixel; summed up afterwards, because on a GPU torch's own sum over pixels is not repeatable."""
         return F.cross_entropy(outputs.float(), targets, ignore_index=self.ignore, reduction="none")
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """The next word at every place of a text: cross entropy a word, and its exponential over all words of a split.
+
+    Outputs are ``[B, T, vocabulary]`` and targets ``[B, T]``; places with the target ``ignore`` do not count.
+    """
+
+    ignore: int = -100
+    headline: str = "perplexity"
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The mean over the words."""
+        return F.cross_entropy(self._rows(outputs, targets), targets.flatten(), ignore_index=self.ignore)
+
+    def tally(self, outputs: Any, targets: Tensor) -> Tensor:
+        losses = F.cross_entropy(
+            self._rows(outputs, targets), targets.flatten(), ignore_index=self.ignore, reduction="none"
+        )
+        return torch.stack([losses.double().sum(), (targets != self.ignore).sum().double()])
+
+    def metrics(self, tally: Tensor) -> dict[str, float]:
+        loss = tally[0] / tally[1]
+        return {"loss": loss.item(), "perplexity": loss.exp().item()}
+
+    def _rows(self, outputs: Any, targets: Tensor) -> Tensor:
+        """One row of scores for each target."""
+        if isinstance(outputs, Tensor) and outputs.shape[:-1] != targets.shape:
+            wanted = _shape((*targets.shape, "words"))
+            raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {wanted}")
+        rows = outputs.flatten(0, -2).float() if isinstance(outputs, Tensor) else outputs
+        return _scores(rows, targets.flatten(), self.ignore)
 
 
 def _scores(outputs: Any, targets: Tensor, ignore: int = -100) -> Tensor:

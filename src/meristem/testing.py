@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_map
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.blocks import leave_out
 from meristem.space.space import Space
-from meristem.trace.copying import copy_with, named_tensors, tensors_in
+from meristem.trace.calling import call_of
+from meristem.trace.copying import copy_with, named_tensors
 from meristem.trace.labels import Dim
 from meristem.trace.prove import Checker
 from meristem.trace.record import Record, Step
@@ -65,9 +66,7 @@ def masked_reference(
     replay = _Replay(full, space, masks, parameters, scales or {})
     steps: list[Step] = []
     run = replay.run = Run(full, replay.record, {}, meta=False, counting=False, listener=steps.append)
-    for tensor in tensors_in(inputs):
-        run.give(tensor)
-    outputs = run.execute(inputs, {})
+    outputs = run.execute(call_of(full, inputs, {}, space.carried))
     for step in steps:  # afterwards, because inside the run torch records no gradients
         replay.step(step)
     return Reference([replay.value(out) for out in outputs], parameters)
@@ -99,6 +98,11 @@ class _Replay:
             for dim, axis in enumerate(space.axes(name)):
                 ids = self._checker.known(self._leaves(axis), np.ones(axis.size, dtype=np.bool_))
                 self.record.owned[name, dim] = Dim(axis.size, ids, constant=axis.size == 1, origin=(name, dim))
+        for state in space.states:
+            self.record.states[state.path] = [
+                Dim(axis.size, self._checker.known(self._leaves(axis), np.ones(axis.size, dtype=np.bool_)))
+                for axis in state.axes
+            ]
         self._names = {id(tensor): name for name, tensor in named_tensors(model)}
         self._parameters, self._scales = parameters, scales
         self._values: dict[int, tuple[Tensor, Tensor]] = {}
@@ -120,9 +124,7 @@ class _Replay:
         if id(tensor) in self._values:
             return self._values[id(tensor)][1]
         name = self._names.get(id(tensor))
-        if name is None:
-            return tensor
-        return self._masked(self._parameters[name], self.run.dims(tensor))
+        return self._masked(tensor if name is None else self._parameters[name], self.run.dims(tensor))
 
     def _masked(self, value: Tensor, dims: Sequence[Dim]) -> Tensor:
         for at, dim in enumerate(dims):

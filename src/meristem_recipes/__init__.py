@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from meristem.run import DENSE, Run
-from meristem_recipes import cifar, deep, imagenet, voc
+from meristem_recipes import cifar, deep, imagenet, voc, words
 from meristem_recipes.digits import digits
 
 Recipe = Callable[[], Run]
@@ -47,5 +47,11 @@ _GROWN: dict[str, Recipe] = {
     "plain4-net-imagenet-short": deep.plain4_net_imagenet_short,
     "deeplab-v3-voc": voc.deeplab_v3_voc,
     "deeplab-v3-voc-short": voc.deeplab_v3_voc_short,
+    "ptb-small": words.ptb_small,
+    "ptb-small-short": words.ptb_small_short,
+    "ptb-medium": words.ptb_medium,
+    "ptb-medium-short": words.ptb_medium_short,
+    "ptb-large": words.ptb_large,
+    "ptb-large-short": words.ptb_large_short,
 }
 RECIPES: dict[str, Recipe] = {**_GROWN, **{f"{name}-{DENSE}": _dense(make) for name, make in _GROWN.items()}}

@@ -64,11 +64,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             pixels, labels = rng.integers(0, 256, (90, 100, 3), dtype=np.uint8), rng.integers(0, 21, (90, 100))
             image_module.fromarray(pixels).save(voc / "JPEGImages" / f"{name}.jpg")
             image_module.fromarray(labels.astype(np.uint8)).save(voc / "SegmentationClass" / f"{name}.png")
-    return {"cifar10": root / "cifar", "imagenet": root / "classes", "voc": root / "voc"}
+    (root / "words").mkdir()
+    for split, count in (("train", 40), ("valid", 5), ("test", 6)):
+        lines = [" ".join(f"word{number}" for number in rng.integers(0, 20, 12)) for _ in range(count)]
+        (root / "words" / f"ptb.{split}.txt").write_text("<unk>\n" + "\n".join(lines))
+    return {"cifar10": root / "cifar", "imagenet": root / "classes", "voc": root / "voc", "ptb": root / "words"}
 
 
 def kind(name: str) -> str:
-    return next(kind for kind in ("cifar10", "imagenet", "voc") if kind in name)
+    return next(kind for kind in ("cifar10", "imagenet", "voc", "ptb") if kind in name)
 
 
 # --- settings ---
@@ -103,6 +107,22 @@ def test_settings_are_those_of_the_paper(
     assert (found["epochs"], found["batch"], found["lr"]) == (epochs, batch, lr)
     assert (found["rate"], found["weight_decay"], found["budget"]) == (rate, weight_decay, budget)
     assert found["momentum"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("ptb-small", (13, "decay/2@4/13", 20, 5, 0, 0, "macs=33%")),
+        ("ptb-medium", (39, "decay/1.2@6/39", 35, 5, 0.65, 0.5, "macs=33%")),
+        ("ptb-large", (55, "decay/1.15@14/55", 35, 10, 0.65, 0.35, "macs=11.05%")),
+    ],
+)
+def test_settings_of_language_models_are_the_published_ones(name: str, wanted: tuple[object, ...]) -> None:
+    found = recipe(name).settings
+    names = ("epochs", "rate", "unroll", "clip", "keep", "keep_dense", "budget")
+    assert tuple(found[key] for key in names) == wanted
+    assert (found["batch"], found["lr"], found["momentum"], found["weight_decay"]) == (20, 1, 0, 0)
+    assert found["pin"] == "embedding"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +165,8 @@ def test_the_search_has_the_papers_budget_and_bases() -> None:
 
 def few_steps(run: Run, kind: str) -> Run:
     """As it is, but over almost no data."""
+    if kind == "ptb":
+        return run.with_settings({"batch": 4, "samples": 60, "epochs": 3, "threads": 1, "unroll": 2})
     few = {"cifar10": (8, 4, 16), "imagenet": (10, 8, 16), "voc": (2, 2, 4)}[kind]
     settings = dict(zip(("held_out", "batch", "samples"), few, strict=True))
     settings["epochs"] = 3

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from meristem.rates import Constant, Cosine, Polynomial, Rate, Steps, parse_rate, warmed
+from meristem.rates import Constant, Cosine, Decay, Polynomial, Rate, Steps, parse_rate, warmed
 
 
-@pytest.mark.parametrize("rate", [Cosine(), Constant(), Polynomial(0.9), Steps(10, (0.5, 0.75)), Steps(5, (0.3,))])
+@pytest.mark.parametrize(
+    "rate", [Cosine(), Constant(), Polynomial(0.9), Steps(10, (0.5, 0.75)), Steps(5, (0.3,)), Decay(1.15, 14, 55)]
+)
 def test_text_and_back(rate: Rate) -> None:
     assert parse_rate(str(rate)) == rate
 
@@ -43,3 +45,21 @@ def test_a_warm_up_rises_evenly_and_then_leaves_the_rate_alone() -> None:
     assert [warmed(Constant(), step, 100, 4) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1])
     assert warmed(Cosine(), 50, 100, 4) == Cosine().factor(0.5)
     assert warmed(Cosine(), 0, 100, 0) == 1
+
+
+@pytest.mark.parametrize(("divisor", "after", "epochs"), [(2, 4, 13), (1.2, 6, 39), (1.15, 14, 55)])
+def test_a_decay_starts_after_so_many_epochs_and_goes_on_at_every_one(divisor: float, after: int, epochs: int) -> None:
+    """The schedules of Zaremba et al., at the first and the last step of every epoch."""
+    rate, steps = Decay(divisor, after, epochs), 1327
+    for epoch in range(epochs):
+        for step in (0, steps - 1):
+            found = rate.factor((epoch * steps + step) / (epochs * steps))
+            assert found == divisor ** -max(0, epoch + 1 - after), (epoch, step)
+
+
+@pytest.mark.parametrize(
+    "text", ["decay/2", "decay/2@4", "decay/0@4/13", "decay/2@13/13", "decay/2@0/13", "decay^2@4/13"]
+)
+def test_a_decay_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a learning rate cannot follow .* decay/2@4/13"):
+        parse_rate(text)

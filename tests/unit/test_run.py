@@ -20,8 +20,9 @@ from meristem.data.arrays import Arrays
 from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, free_folder, latest_folder, write_json
 from meristem.loop import Training, build, carry_out, evaluate, train_epoch
-from meristem.run import Record, Run, described_run, finished_result
+from meristem.run import Run, described_run, finished_result
 from meristem.task import Classification
+from watching import Watch, traces
 
 
 def sorting(run: Run) -> Arrays:
@@ -53,42 +54,6 @@ def tiny(**changes: Any) -> Run:
         threads=1,
     )
     return dataclasses.replace(run, **changes)
-
-
-class Watch:
-    """Remembers what it is told, and can stop the run."""
-
-    def __init__(self, stop: Callable[[int, int], bool] = lambda epoch, step: False) -> None:
-        self.stop, self.records, self.resumed_at, self.finished = stop, [], -1, -1
-
-    def start(self, run: Run, grower: meristem.Grower) -> None:
-        self.resumed_at = self.finished = grower.epoch
-
-    def batch(self, step: int, steps: int) -> None:
-        if self.stop(self.finished, step):
-            raise KeyboardInterrupt
-
-    def epoch(self, record: Record) -> None:
-        self.finished = record["epoch"]
-        self.records.append(record)
-        if self.stop(self.finished, 0):
-            raise KeyboardInterrupt
-
-
-def timeless(record: Record) -> Record:
-    return {key: value for key, value in record.items() if key not in ("seconds", "peak_bytes")}
-
-
-def traces(folder: Folder) -> tuple[Any, ...]:
-    """Everything a finished run leaves that must not depend on when it was stopped."""
-    lines = [timeless(json.loads(line)) for line in folder.history.read_text().splitlines()]
-    weights = (folder.model / "model.safetensors").read_bytes()
-    return (
-        lines,
-        weights,
-        (folder.model / "architecture.json").read_text(),
-        timeless(json.loads(folder.result.read_text())),
-    )
 
 
 @pytest.fixture(scope="module")

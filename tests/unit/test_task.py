@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from meristem.errors import MeristemError
-from meristem.task import Classification, Segmentation
+from meristem.task import Classification, LanguageModel, Segmentation
 
 
 def samples(count: int, *shape: int, classes: int = 7, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -168,3 +168,35 @@ def test_labels_that_do_not_count_need_no_output() -> None:
     targets[0] = -100
     assert Classification().loss(outputs, targets).isfinite()
     assert Classification().loss(outputs, outputs.softmax(1)).isfinite()
+
+
+# --- words ---
+
+
+def test_perplexity_is_exact_over_a_split_whatever_the_chunks_are() -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs, targets = torch.randn(3, 50, 11, generator=generator), torch.randint(0, 11, (3, 50), generator=generator)
+    targets[2, 40:] = -100  # a stream that has ended
+    task = LanguageModel()
+    tally = sum(task.tally(outputs[:, some], targets[:, some]) for some in torch.arange(50).split(7))
+    chances = outputs.double().log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    wanted = -chances[targets >= 0].mean().item()
+    assert task.metrics(tally) == pytest.approx({"loss": wanted, "perplexity": math.exp(wanted)}, rel=1e-6)
+    assert task.loss(outputs, targets).item() == pytest.approx(wanted, rel=1e-6)
+    assert task.headline in task.metrics(tally)
+
+
+def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity() -> None:
+    task = LanguageModel()
+    tally = task.tally(torch.zeros(2, 5, 37), torch.arange(10).view(2, 5))
+    assert task.metrics(tally)["perplexity"] == pytest.approx(37)
+
+
+def test_outputs_that_are_no_scores_of_words() -> None:
+    targets = torch.zeros(2, 5, dtype=torch.long)
+    with pytest.raises(MeristemError, match=re.escape("outputs of shape [2, 37, 5], expected [2, 5, words]")):
+        LanguageModel().loss(torch.zeros(2, 37, 5), targets)
+    with pytest.raises(MeristemError, match="the model returned a tuple"):
+        LanguageModel().tally((torch.zeros(2, 5, 37),), targets)
+    with pytest.raises(MeristemError, match="a label is 40, but the model has 37 outputs"):
+        LanguageModel().loss(torch.zeros(2, 5, 37), targets + 40)

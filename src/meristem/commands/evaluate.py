@@ -23,7 +23,7 @@ def show(args: argparse.Namespace) -> int:
         raise MeristemError(f"the run in {folder.path} is not finished; meristem grow --resume {folder.path}")
     device = prepare(run)
     data, _, _ = read_data(run)
-    model = load(folder.model, made_model(run)).to(device)
+    model = load(folder.model, made_model(run, data)).to(device)
     metrics = evaluate(run, data, model, "test")
     print(f"{'test':18}{'now':>14}{'in the run':>14}")
     for metric, value in metrics.items():

@@ -113,6 +113,14 @@ class Term:
 
 
 @dataclass(frozen=True)
+class State:
+    """One tensor of the state that a model returns and is given at the next call: its place in it, and its axes."""
+
+    path: str
+    axes: tuple[Axis, ...] = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Cost:
     """The price of a network: parameters, and multiply-adds of one forward pass of the example inputs."""
 
@@ -143,6 +151,8 @@ class Space:
     terms: tuple[Term, ...]
     notes: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
+    carried: int | str | None = None  # the place of the state among the model's inputs and outputs
+    states: tuple[State, ...] = ()
     costs: tuple[Cost, Cost] | None = None  # of the smallest and of the full network
     _axes: Mapping[str, tuple[Axis, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 

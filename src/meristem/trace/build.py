@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torch import nn
 
 from meristem.space.axis import FREE_OF_UNITS, Axis, BoolArray, IntArray, Part
-from meristem.space.space import Attribute, Group, Pinned, Role, Site, Slot, Space, Tensor, Term
+from meristem.space.space import Attribute, Group, Pinned, Role, Site, Slot, Space, State, Tensor, Term
 from meristem.trace.copying import named_tensors
 from meristem.trace.record import Record
 from meristem.trace.resolve import Resolution
@@ -156,6 +156,7 @@ def build(made: Draft, model: nn.Module, sizes: dict[tuple[str, str, int | None]
         axes = tuple(made.axis(dim.size, dim.ids) for dim in dims)
         fixed = int(np.prod([axis.size for axis in axes if not axis.parts]))
         terms.append(Term(factor * fixed, tuple(axis for axis in axes if axis.parts), path))
+    states = [State(path, tuple(made.axis(dim.size, dim.ids) for dim in dims)) for path, dims in record.states.items()]
     attributes = [Attribute(*key, axis=axis) for key, axis in sizes.items() if axis.parts]
     return Space(
         groups={group.name: group for group in made.groups},
@@ -166,6 +167,7 @@ def build(made: Draft, model: nn.Module, sizes: dict[tuple[str, str, int | None]
         attributes=tuple(attributes),
         terms=tuple(terms),
         notes=tuple(notes),
+        states=tuple(states),
     )
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_map
 
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.blocks import DROPPED, leave_out
 from meristem.space.rules import write_size
 from meristem.trace.build import Draft
+from meristem.trace.calling import Call, leaves
 from meristem.trace.copying import copy_with
 from meristem.trace.labels import ANY, Dim, Labels
 from meristem.trace.record import OpError, Record
@@ -167,14 +168,12 @@ class Prover:
     def __init__(
         self,
         model: nn.Module,
-        inputs: tuple[Any, ...],
-        named: Mapping[str, Any],
+        call: Call,
         like: Mapping[str, str],
         scalars: Mapping[bool, Scalars],
         meta: bool,
     ) -> None:
-        self.model, self.inputs, self.named, self.like = model, inputs, named, like
-        self.scalars, self.meta = scalars, meta
+        self.model, self.call, self.like, self.scalars, self.meta = model, call, like, scalars, meta
 
     def failure(
         self,
@@ -236,6 +235,26 @@ class Prover:
         return shrunk.clone()
 
     @staticmethod
+    def _reduced(made: Draft, checker: Checker, dim: Dim, masks: Mapping[str, BoolArray]) -> Dim:
+        """What is left of a dimension of the state."""
+        if dim.ids is None:
+            return dim
+        kept = made.axis(dim.size, dim.ids).live(masks)
+        size = int(kept.sum())
+        return Dim(size, checker.known(made.resolution.leaves(dim.ids), kept), constant=size == 1)
+
+    def _shrunk_call(self, record: Record) -> Call:
+        """The call with the example's state, if it has one, in its reduced size; its numbers do not matter."""
+        if self.call.state is None:
+            return self.call
+        sizes = {id(leaf): [dim.size for dim in record.states[path]] for path, leaf in leaves(self.call.state)}
+        return self.call.with_state(
+            tree_map(
+                lambda leaf: leaf.new_zeros(sizes[id(leaf)]) if isinstance(leaf, Tensor) else leaf, self.call.state
+            )
+        )
+
+    @staticmethod
     def _left(made: Draft, checker: Checker, ids: IntArray, masks: Mapping[str, BoolArray]) -> IntArray:
         """The labels that are left of a dimension which had ``ids`` in the full run."""
         kept = made.axis(len(ids), ids).live(masks)
@@ -257,16 +276,16 @@ class Prover:
             ids = checker.known([] if dim.ids is None else made.resolution.leaves(dim.ids), kept)
             size = int(kept.sum())
             record.owned[key] = Dim(size, ids, constant=size == 1, origin=key)
+        for path, dims in made.record.states.items():
+            record.states[path] = [self._reduced(made, checker, dim, masks) for dim in dims]
         cuts = {
             where: [self._left(made, checker, ids, masks) for ids in parts] for where, parts in made.record.cuts.items()
         }
         run = Reduced(
             reduced, record, self.like, meta=self.meta, counting=False, scalars=self.scalars[training], cuts=cuts
         )
-        for tensor in _tensors_of(self.inputs, self.named):
-            run.give(tensor)
         try:
-            run.execute(self.inputs, self.named)
+            follow(run, self._shrunk_call(record))
         except OpError as failed:
             failed.dims = [_as_leaves(checker, dim) for dim in failed.dims]
             return failed
@@ -292,8 +311,12 @@ def _as_leaves(checker: Checker, dim: Dim) -> Dim:
     return Dim(len(leaves), leaves if len(leaves) else None)
 
 
-def _tensors_of(inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
-    return [value for value in tree_flatten((inputs, dict(named)))[0] if isinstance(value, Tensor)]
+def follow(run: Run, call: Call) -> None:
+    """Run the model; if it carries a state that the example lacks, run it again with the one it returned."""
+    run.execute(call)
+    if call.carried is not None and call.state is None:
+        run.counting = False
+        run.execute(call.with_state(run.state))
 
 
 def set_sizes(model: nn.Module, sizes: Sizes, masks: Mapping[str, BoolArray]) -> None:

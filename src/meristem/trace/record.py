@@ -37,7 +37,7 @@ class Passage:
     before: Dims
     after: Dims
     alone: bool
-    run: int
+    run: tuple[int, int]  # which run, which call in it
 
 
 @dataclass
@@ -56,6 +56,7 @@ class Record:
     heads: list[IntArray] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
     cuts: dict[str, list[IntArray]] = field(default_factory=dict)
+    states: dict[str, Dims] = field(default_factory=dict)  # of every tensor of the state that is carried on
     watched: set[str] = field(default_factory=set)  # modules whose passages are of interest
     passages: dict[str, list[Passage | None]] = field(default_factory=dict)  # None: a call that is none
     added: set[str] = field(default_factory=set)  # those of them whose result is added to their input afterwards

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from meristem.space.axis import IntArray
 from meristem.space.rules import counts_heads, reshapes_by_attributes, sizes_a_head, sizes_a_width
 from meristem.space.space import Role
+from meristem.trace.calling import Call, leaves
 from meristem.trace.copying import named_tensors, tensor_at, tensors_in
 from meristem.trace.labels import Dim
 from meristem.trace.ops.context import Dims, OpRuleFunction
@@ -51,6 +52,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.labels = record.labels
         self.listener = listener
         self.where = ""
+        self.calls = 0
+        self.state: Any = None  # that the model returned last
         self.scalars: dict[str, set[tuple[Any, ...]]] = {}
         self._modules = dict(model.named_modules())
         self._stack: list[str] = [""]
@@ -68,20 +71,50 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # --- the run ---
 
-    def execute(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
-        """Run the model on ``inputs`` and pin what it returns; the returned tensors."""
+    def execute(self, call: Call) -> list[Tensor]:
+        """Run the model and pin what it returns, but for the state that is carried on; the returned tensors."""
+        for tensor in call.tensors():  # nothing about an input may change
+            self._known[id(tensor)] = (tensor, [Dim(size) for size in tensor.shape])
+        self._give_state(call)
+        self.calls += 1
         with torch.no_grad(), _fast_attention_off(), self._following_modules(), self:
-            outputs = self.model(*inputs, **named)
-        tensors = tensors_in(outputs)
+            outputs = call.on(self.model)
+        rest, self.state = call.split(outputs)
         self.where = "the model's output"
-        for tensor in tensors:
+        for tensor in rest:
             for dim in self.dims(tensor):
                 self.labels.pin(dim, "it is a model output")
-        return tensors
+        self._carry(leaves(self.state))
+        return tensors_in(outputs)
 
-    def give(self, tensor: Tensor) -> None:
-        """Declare a model input: nothing about it may change."""
-        self._known[id(tensor)] = (tensor, [Dim(size) for size in tensor.shape])
+    def _give_state(self, call: Call) -> None:
+        """The state of the example may have any units that the one which the model returns has."""
+        for path, tensor in leaves(call.state):
+            if id(tensor) in self._known:  # the model returned it
+                continue
+            if path not in self.record.states:
+                numbers = tensor.is_floating_point() or tensor.is_complex()
+                self.record.states[path] = [
+                    Dim(size, self.labels.fresh(size) if numbers and size > 1 else None) for size in tensor.shape
+                ]
+            dims = zip(self.record.states[path], tensor.shape, strict=True)
+            self._known[id(tensor)] = (tensor, [dim if dim.labelled else Dim(size) for dim, size in dims])
+
+    def _carry(self, carried: Sequence[tuple[str, Tensor]]) -> None:
+        """What the model returns as its state is what it is given at the next call."""
+        self.where = "the state it returns"
+        for path, tensor in carried:
+            now = self.dims(tensor)
+            before = self.record.states.setdefault(path, [Dim(dim.size, dim.ids, dim.constant) for dim in now])
+            try:
+                for one, two in zip(before, now, strict=True):
+                    if one.size == two.size:
+                        self.labels.unite(one, two, "the state that is carried on is fixed there")
+                        continue
+                    for dim in (one, two):
+                        self.labels.pin(dim, f"it changes from call to call in {path}")
+            except ValueError as error:
+                raise OpError(str(error), self.where, now) from error
 
     @contextmanager
     def _following_modules(self) -> Iterator[None]:
@@ -116,7 +149,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(given, Tensor) and isinstance(made, Tensor) and given.dtype == made.dtype:
                 alone = len(args) == 1 and not kwargs and made is output
                 same = given.shape == made.shape
-                found = Passage(self.dims(given), self.dims(made), alone, id(self)) if same else None
+                found = Passage(self.dims(given), self.dims(made), alone, (id(self), self.calls)) if same else None
                 self._passed.setdefault(id(made), []).append((path, given))
             self.record.passages.setdefault(path, []).append(found)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from meristem.cost.count import cost_at
 from meristem.errors import TraceError
@@ -20,10 +19,11 @@ from meristem.space.axis import BoolArray, IntArray
 from meristem.space.rules import BUILT_IN, HEADS_TIED_TO_INPUT, LayerRule, OpRule, Rule, attribute_and_index
 from meristem.space.space import Role, Space
 from meristem.trace.build import Draft, build, draft, remembered_sizes
+from meristem.trace.calling import Call, Carried, call_of
 from meristem.trace.copying import copy_with, named_tensors, tensors_in
 from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_depth
 from meristem.trace.labels import Labels, dim_of
-from meristem.trace.prove import Prover, Scalars, Sizes
+from meristem.trace.prove import Prover, Scalars, Sizes, follow
 from meristem.trace.record import Grid, OpError, Record
 from meristem.trace.resolve import resolve
 from meristem.trace.run import Run
@@ -39,6 +39,7 @@ def trace(
     rules: Sequence[Rule] = (),
     strict: bool = False,
     depth: Depth = False,
+    carried: Carried | None = None,
 ) -> Space:
     """Describe what in ``model`` may grow and shrink, and what it costs.
 
@@ -46,17 +47,19 @@ def trace(
     module paths (``"stem.*"``) whose units must stay. ``rules`` describe layers and operations of your own.
     ``strict=True`` raises on an operation that is not understood, instead of pinning what it touches. ``depth=True``
     finds blocks that may be absent, in sequences and lists of modules; patterns on module paths name them, or exclude
-    some (``"!stages.0.*"``). The model is not changed: not its weights, mode, hooks, nor the random state.
+    some (``"!stages.0.*"``). ``carried=1`` says that input 1 is the state which the model returned as output 1 of the
+    call before (or a name, where inputs and outputs have names): its sizes follow the units, and ``example_inputs`` may
+    leave it out. The model is not changed: not its weights, mode, hooks, nor the random state.
     """
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
     if isinstance(model, torch.jit.ScriptModule):
         raise TraceError("a ScriptModule cannot be resized; trace the nn.Module it was made from")
-    inputs, named = _inputs(example_inputs)
+    call = call_of(model, *_inputs(example_inputs), carried)
     patterns = [pin] if isinstance(pin, str) else list(pin)
     generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(generators), torch.inference_mode(False), torch.no_grad():
-        return _Tracer(model, inputs, named, patterns, rules, strict, depth).space()
+        return _Tracer(model, call, patterns, rules, strict, depth).space()
 
 
 def _inputs(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -76,8 +79,7 @@ class _Tracer:
     def __init__(
         self,
         model: nn.Module,
-        inputs: tuple[Any, ...],
-        named: dict[str, Any],
+        call: Call,
         pin: Sequence[str],
         rules: Sequence[Rule],
         strict: bool,
@@ -87,7 +89,7 @@ class _Tracer:
         self.layer_rules = [rule for rule in rules if isinstance(rule, LayerRule)] + list(BUILT_IN)
         self.like = {rule.op: rule.like for rule in rules if isinstance(rule, OpRule)}
         self.notes: list[str] = []
-        self.inputs, self.named = inputs, named
+        self.call = call
         self.tied: dict[type[nn.Module], list[int]] = {}
         self.given_up: set[type[nn.Module]] = set()
 
@@ -115,37 +117,33 @@ class _Tracer:
         absent = self._confirmed(made, sizes, blocks)
         self.notes += notes
         space = with_depth(build(made, self.original, dict(sizes), self.notes), absent, self.original)
+        space = replace(space, carried=self.call.carried)
         return replace(space, costs=(cost_at(space, space.smallest), cost_at(space, space.full)))
 
     # --- the full run ---
 
     def _run_full(self, meta: bool) -> None:
         self.meta = meta
-        inputs, named = self.inputs, self.named
-        if meta:
-            inputs, named = tree_map(_to_meta, (inputs, named))
+        call = self.call.mapped(_to_meta) if meta else self.call
         self.record = Record(Labels(), watched=watched(self.original, self.depth))
         scalars: dict[bool, Scalars] = {}
         problem: Exception | None = None
         for training in (False, True):
             model = self._copy(meta).train(training)
             run = Run(model, self.record, self.like, meta=meta, counting=not training)
-            for tensor in tensors_in((inputs, named)):
-                run.give(tensor)
             try:
-                run.execute(inputs, named)
+                follow(run, call)
                 scalars[training] = run.scalars
             except Exception as error:
                 problem = error
                 if not training and meta:
                     raise
                 if not training:
-                    raise TraceError(
-                        f"the model does not run on the example inputs ({_line(error)}); call it with them yourself"
-                    ) from error
+                    what = "with the state it returned" if run.calls > 1 else "on the example inputs"
+                    raise TraceError(f"the model does not run {what} ({_line(error)}); try it yourself") from error
         if True not in scalars:
             self.notes.append(f"read in evaluation mode only, because training mode does not run ({_line(problem)})")
-        self.prover = Prover(self._copy(meta), inputs, named, self.like, scalars, meta)
+        self.prover = Prover(self._copy(meta), call, self.like, scalars, meta)
 
     def _copy(self, meta: bool) -> nn.Module:
         try:

@@ -1,0 +1,47 @@
+"""What the tests of runs share: someone who watches and can stop them, and what a finished one leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import meristem
+from meristem.folder import Folder
+from meristem.run import Record, Run
+
+
+class Watch:
+    """Remembers what it is told, and can stop the run."""
+
+    def __init__(self, stop: Callable[[int, int], bool] = lambda epoch, step: False) -> None:
+        self.stop, self.records, self.resumed_at, self.finished = stop, [], -1, -1
+
+    def start(self, run: Run, grower: meristem.Grower) -> None:
+        self.resumed_at = self.finished = grower.epoch
+
+    def batch(self, step: int, steps: int) -> None:
+        if self.stop(self.finished, step):
+            raise KeyboardInterrupt
+
+    def epoch(self, record: Record) -> None:
+        self.finished = record["epoch"]
+        self.records.append(record)
+        if self.stop(self.finished, 0):
+            raise KeyboardInterrupt
+
+
+def timeless(record: Record) -> Record:
+    return {key: value for key, value in record.items() if key not in ("seconds", "peak_bytes")}
+
+
+def traces(folder: Folder) -> tuple[Any, ...]:
+    """Everything a finished run leaves that must not depend on when it was stopped."""
+    lines = [timeless(json.loads(line)) for line in folder.history.read_text().splitlines()]
+    weights = (folder.model / "model.safetensors").read_bytes()
+    return (
+        lines,
+        weights,
+        (folder.model / "architecture.json").read_text(),
+        timeless(json.loads(folder.result.read_text())),
+    )
