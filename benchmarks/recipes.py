@@ -27,9 +27,10 @@ from meristem.data.arrays import Arrays
 from meristem.data.augment import flipped, shifted
 from meristem.data.classes import class_folders
 from meristem.data.views import CentreView, TrainView
-from meristem.loop import build, train_epoch
+from meristem.loop import train_epoch
 from meristem.models.resnet_cifar import resnet20
 from meristem.process import peak_bytes
+from meristem.training import build
 
 BATCH = 128
 

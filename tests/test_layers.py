@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("picture", "screen", "sketch"),
     ("baselines",),
     ("run", "report"),
+    ("training",),
     ("loop", "study"),
     ("progress", "board"),
     ("commands",),
@@ -44,7 +45,19 @@ BENCH = frozenset(
     {
         *("models", "data", "rates", "task", "settings", "folder", "metric", "tables", "baselines"),
         *("picture", "screen", "sketch"),
-        *("run", "report", "loop", "study", "progress", "board", "commands", "cli", "__main__", "meristem_recipes"),
+        *(
+            "run",
+            "report",
+            "training",
+            "loop",
+            "study",
+            "progress",
+            "board",
+            "commands",
+            "cli",
+            "__main__",
+            "meristem_recipes",
+        ),
     }
 )
 STANDALONE = frozenset({"models", "data"})

@@ -13,9 +13,10 @@ from meristem.errors import MeristemError
 from meristem.folder import Folder
 from meristem.grower import Grower
 from meristem.history import Record
-from meristem.loop import Watcher, Watchers, build, carry_out
+from meristem.loop import Watcher, Watchers, carry_out
 from meristem.run import Run, finished_result
 from meristem.space.space import Space
+from meristem.training import build
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -24,11 +24,12 @@ from meristem.cli import main
 from meristem.data.arrays import Arrays
 from meristem.errors import MeristemError
 from meristem.folder import Folder
-from meristem.loop import carry_out, lr_factor
+from meristem.loop import carry_out
 from meristem.progress import Progress
 from meristem.rates import Constant, Steps
 from meristem.run import Run, described_run
 from meristem.task import Classification
+from meristem.training import lr_factor
 
 EPOCHS, TUNED, STEPS = 4, 2, 2
 BORDER = EPOCHS * STEPS

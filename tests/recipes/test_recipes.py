@@ -20,9 +20,9 @@ from meristem.cli import main
 from meristem.commands.recipes import recipe, recipes
 from meristem.control.method import paper_nas
 from meristem.folder import Folder, read_json
-from meristem.loop import made_model
 from meristem.models.mobilenet_v1 import MobileNetV1
 from meristem.run import DENSE, Run
+from meristem.training import made_model
 
 image_module = pytest.importorskip("PIL.Image")
 

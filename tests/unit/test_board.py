@@ -143,7 +143,7 @@ def begun(records: list[dict[str, Any]]) -> tuple[Any, Any]:
     """The run of the recipe, and its grower with these records."""
     import board_recipe
 
-    from meristem.loop import build
+    from meristem.training import build
 
     run = board_recipe.tiny()
     training = build(run, history=None)

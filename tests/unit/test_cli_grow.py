@@ -276,7 +276,7 @@ def test_ctrl_c_before_the_first_step_leaves_nothing(
     def press(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("meristem.loop.usable_device", press)
+    monkeypatch.setattr("meristem.training.usable_device", press)
     assert grow("--out", "run") == 130
     assert "stopped before the first step; nothing is left behind" in capsys.readouterr().err
     assert not Path("run").exists()

@@ -18,10 +18,11 @@ from meristem.control.budget import Budget
 from meristem.data.words import Words
 from meristem.errors import MeristemError
 from meristem.folder import Folder
-from meristem.loop import build, carry_out, evaluate, made_model, train_epoch
+from meristem.loop import carry_out, evaluate, train_epoch
 from meristem.models.lstm_lm import LstmLm
 from meristem.run import Run, finished_result, known_settings
 from meristem.task import LanguageModel
+from meristem.training import build, made_model
 from watching import Watch, traces
 
 UNROLL, BATCH, VOCABULARY = 2, 4, 9

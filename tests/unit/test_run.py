@@ -19,9 +19,10 @@ import meristem
 from meristem.data.arrays import Arrays
 from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, free_folder, latest_folder, write_json
-from meristem.loop import Training, build, carry_out, evaluate, train_epoch
+from meristem.loop import carry_out, evaluate, train_epoch
 from meristem.run import Run, described_run, finished_result
 from meristem.task import Classification
+from meristem.training import Training, build
 from watching import Watch, traces
 
 

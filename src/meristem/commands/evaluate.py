@@ -10,8 +10,9 @@ from meristem.commands.recipes import begun_run
 from meristem.errors import MeristemError
 from meristem.export import load
 from meristem.folder import Folder
-from meristem.loop import evaluate, made_model, prepare, read_data
+from meristem.loop import evaluate
 from meristem.run import finished_result
+from meristem.training import made_model, prepare, read_data
 
 
 def show(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from meristem.commands.recipes import begun_run
 from meristem.errors import FileError
 from meristem.export import read_files
 from meristem.folder import Folder
-from meristem.loop import build
+from meristem.training import build
 
 
 def export(args: argparse.Namespace) -> int:
