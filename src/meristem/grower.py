@@ -18,7 +18,7 @@ from meristem import checkpoint
 from meristem.control import arguments
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
-from meristem.control.fit import even, fit
+from meristem.control.fit import even, even_spend_frac, fit
 from meristem.control.learning import Epoch
 from meristem.control.method import PAPER_STEPS, Method, Side
 from meristem.control.trajectory import plan_trajectory
@@ -50,8 +50,8 @@ class Grower:
 
     The model becomes small at once: at the start few units of each group are live. ``epochs`` is how often
     :meth:`step` will be called. ``batch_size`` makes the spend absolute; without it a step counts as one forward and
-    backward pass of the example inputs. ``history`` is a file the records are appended to. ``carried`` is the position
-    of a state that the model returns and is given back, see :func:`meristem.trace`.
+    backward pass of the example inputs. ``history`` is a file the records are appended to. ``carried`` says where the
+    state is that the model returns and is given back, see :func:`meristem.trace`.
     """
 
     def __init__(  # noqa: PLR0913
@@ -131,6 +131,13 @@ class Grower:
         self._listen()
         return record
 
+    def resize_state(self, state: Any) -> Any:
+        """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
+
+        Units that stayed keep their values, fresh and recalled ones start at zero; it is detached from the graph.
+        """
+        return self.live.resize_state(state)
+
     def export(self) -> nn.Module:
         """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks.
 
@@ -160,11 +167,8 @@ class Grower:
         """
         if "macs" in self.trajectory.caps:
             return self.trajectory.spend_frac()
-        alike = even(self.space)
         epochs = range(0, self.epochs, max(1, self.epochs // _SPEND_SAMPLES))
-        networks = [fit(self._prices, alike, self.trajectory.at(epoch)) for epoch in epochs]
-        widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
-        return sum(self._prices.share("macs", each) for each in widths) / len(epochs)
+        return even_spend_frac(self._prices, [self.trajectory.at(epoch) for epoch in epochs])
 
     # --- deciding ---
 

@@ -18,6 +18,13 @@ def even(space: Space) -> dict[str, FloatArray]:
     return {**found, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}
 
 
+def even_spend_frac(prices: Prices, limits: Sequence[Mapping[str, float]]) -> float:
+    """The share of the dense cost that groups which grow in step spend under these limits, one for each epoch."""
+    networks = [fit(prices, even(prices.space), each) for each in limits]
+    widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
+    return sum(prices.share("macs", each) for each in widths) / len(limits)
+
+
 def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
     """The preference of blocks that shall come in these orders, each stage growing by the same share.
 
