@@ -41,7 +41,6 @@ from meristem.trace.trace import trace
 
 _KIND = "meristem-checkpoint-1"
 _SIDES = {Side.READING: reading, Side.MAKING: making}
-_SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
 _FIRST_SCORE = 2.5  # of the units that live at the start
 
 
@@ -167,8 +166,7 @@ class Grower:
         """
         if "macs" in self.trajectory.caps:
             return self.trajectory.spend_frac()
-        epochs = range(0, self.epochs, max(1, self.epochs // _SPEND_SAMPLES))
-        return even_spend_frac(self._prices, [self.trajectory.at(epoch) for epoch in epochs])
+        return even_spend_frac(self._prices, self.trajectory.at, self.epochs)
 
     # --- deciding ---
 
@@ -177,7 +175,8 @@ class Grower:
         if self.method.widths is not None:
             return self._given_widths(dict(self.method.widths))
         if self.method.full_width:
-            return self._given_widths({name: group.units * group.least for name, group in self.space.groups.items()})
+            widths = {name: group.units * bool(group.least) for name, group in self.space.groups.items()}
+            return self._given_widths(widths)
         masks = fit(self._prices, even(self.space), self.trajectory.at(0))
         return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,11 +18,15 @@ def even(space: Space) -> dict[str, FloatArray]:
     return {**found, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}
 
 
-def even_spend_frac(prices: Prices, limits: Sequence[Mapping[str, float]]) -> float:
-    """The share of the dense cost that groups which grow in step spend under these limits, one for each epoch."""
-    networks = [fit(prices, even(prices.space), each) for each in limits]
+_SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
+
+
+def even_spend_frac(prices: Prices, limits: Callable[[int], Mapping[str, float]], epochs: int) -> float:
+    """The share of the dense cost that groups which grow in step spend under the limits of every epoch."""
+    alike, sampled = even(prices.space), range(0, epochs, max(1, epochs // _SPEND_SAMPLES))
+    networks = [fit(prices, alike, limits(epoch)) for epoch in sampled]
     widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
-    return sum(prices.share("macs", each) for each in widths) / len(limits)
+    return sum(prices.share("macs", each) for each in widths) / len(sampled)
 
 
 def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
@@ -41,7 +45,7 @@ def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
 def fit(
     prices: Prices, preference: Mapping[str, FloatArray], limits: Mapping[str, float], align: int = 1
 ) -> dict[str, BoolArray]:
-    """The units to live: by falling preference, never an empty group, no metric above its limit, nothing more fits.
+    """The units to live: by falling preference, never too few of a group, no metric above its limit, nothing more fits.
 
     Solving for the one number that, subtracted from all preferences, puts the cost on the plan is the same as finding
     how far down the order one can go; cost rises with every unit, so bisection finds it. Units of ``align`` come
@@ -50,7 +54,7 @@ def fit(
     orders = {name: np.argsort(-values, kind="stable") for name, values in preference.items()}
     least = {name: prices.space.groups[name].least for name in orders}
     usable = {name: max(least[name], int((values > -np.inf).sum())) for name, values in preference.items()}
-    first = {name: min(align, usable[name]) if least[name] else 0 for name in orders}
+    first = {name: min(-(-least[name] // align) * align, usable[name]) for name in orders}
     groups, sizes = _items(preference, orders, usable, first, align)
 
     def widths(count: int) -> dict[str, int]:

@@ -145,7 +145,9 @@ class Live:
             if name not in masks:
                 raise PlanError(f"the plan names the group {name!r}, which this space does not have")
             if len(change.live) < self.space.groups[name].least:
-                raise PlanError(f"the plan leaves group {name!r} empty; at least one unit must stay live")
+                few = "empty" if not change.live else f"with {len(change.live)}"
+                least = "one unit" if self.space.groups[name].least == 1 else f"{self.space.groups[name].least} units"
+                raise PlanError(f"the plan leaves group {name!r} {few}; at least {least} must stay live")
             expected = plan_to(self.space, {name: change.live}, self._masks, self._lived).changes[name]
             if change != expected:
                 raise PlanError(
