@@ -31,13 +31,13 @@ from nets.conv import (
     preact_block,
     shuffle_unit,
 )
+from nets.recurrent import AttendedStates, EncoderDecoder, InChunks, Recurrent, Stateful, StatefulCell
 from nets.tokens import (
     GPT,
     BareParameters,
     Einsum,
     HardViewAttention,
     MatmulAttention,
-    Recurrent,
     SwiGLU,
     TokenNet,
     TorchAttention,
@@ -433,6 +433,40 @@ RECURRENT = (
         "head",
     ),
     _net("rnn", lambda: Recurrent(nn.RNN(5, 6, batch_first=True), 3, last=True), tokens(), "embed", "head"),
+    _net("rnn_relu", lambda: Recurrent(nn.RNN(5, 6, 2, "relu"), 3), tokens(2), "embed rnn", "head"),
+    _net("bigru", lambda: Recurrent(nn.GRU(4, 5, 2, bidirectional=True), 3), tokens(2), "embed rnn", "head"),
+    _net(
+        "lstm_projected",
+        lambda: Recurrent(nn.LSTM(4, 8, 2, proj_size=3, bidirectional=True), 3),
+        tokens(2),
+        "embed rnn",
+        "head",
+    ),
+    _net(
+        "lstm_tied",
+        lambda: InChunks(Stateful(nn.LSTM(5, 7, batch_first=True), nn.LSTM(7, 5, batch_first=True), tied=True)),
+        tokens(2),
+        "inner.embed inner.layers.0",
+    ),
+    _net(
+        "lstm_stacked",
+        lambda: InChunks(Stateful(nn.LSTM(5, 6, batch_first=True), nn.LSTM(6, 4, batch_first=True))),
+        tokens(2),
+        "inner.embed inner.layers.0 inner.layers.1",
+        "inner.head",
+    ),
+    *(
+        _net(
+            name,
+            lambda cell=cell: InChunks(StatefulCell(cell(5, 6))),
+            tokens(2),
+            "inner.embed inner.cell",
+            "inner.head",
+        )
+        for name, cell in (("lstm_cell", nn.LSTMCell), ("gru_cell", nn.GRUCell), ("rnn_cell", nn.RNNCell))
+    ),
+    _net("rnn_attention", AttendedStates, tokens(3), "embed rnn query", "head"),
+    _net("encoder_decoder", EncoderDecoder, tokens(3), "embed encoder bridge decoder", "head"),
 )
 
 ZOO: dict[str, ZooNet] = {net.name: net for net in (*CONVOLUTIONAL, *LINEAR, *ATTENTION, *RECURRENT)}

@@ -51,7 +51,7 @@ class Grower:
     :meth:`step` will be called, but for the epochs of ``fine_tune``, in which the network that was found is trained
     on: its structure stays, the gates are gone. ``batch_size`` makes the spend absolute; without it a step counts as
     one forward and backward pass of the example inputs. ``history`` is a file the records are appended to. ``carried``
-    is the position of a state that the model returns and is given back, see :func:`meristem.trace`.
+    says where the state is that the model returns and is given back, see :func:`meristem.trace`.
     """
 
     def __init__(  # noqa: PLR0913
@@ -141,6 +141,13 @@ class Grower:
         self._listen()
         return record
 
+    def resize_state(self, state: Any) -> Any:
+        """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
+
+        Units that stayed keep their values, fresh and recalled ones start at zero; it is detached from the graph.
+        """
+        return self.live.resize_state(state)
+
     def export(self) -> nn.Module:
         """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks.
 
@@ -190,7 +197,8 @@ class Grower:
         if self.method.widths is not None:
             return self._given_widths(dict(self.method.widths))
         if self.method.full_width:
-            return self._given_widths({name: group.units * group.least for name, group in self.space.groups.items()})
+            widths = {name: group.units * bool(group.least) for name, group in self.space.groups.items()}
+            return self._given_widths(widths)
         masks = fit(self._prices, even(self.space), self.trajectory.at(0))
         return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 
@@ -295,23 +303,17 @@ class Grower:
         widths = self.live.widths
         shares = self._prices.shares(widths)
         self.ledger.train(self._steps, shares["macs"])
-        cost = cost_at(self.space, widths)
         masks = self.live.active
         return {
             "epoch": self.epoch + 1,
             "progress": min(1.0, (self.epoch + 1) / self.epochs),  # of growing
             "fine_tuning": not self.growing,
             "widths": widths,
-            "params": cost.params,
-            "macs": cost.macs,
-            "params_frac": shares["params"],
-            "macs_frac": shares["macs"],
+            **dataclasses.asdict(cost_at(self.space, widths)),
+            **{f"{name}_frac": share for name, share in shares.items()},
             "planned": dict(self.trajectory.at(self.epoch)),
             "steps": self._steps,
-            "spend_macs": self.ledger.spent,
-            "dense_spend_macs": self.ledger.dense_spent,
-            "spend_frac": self.ledger.spend_frac,
-            "total_spend_frac": self.ledger.total_frac,
+            **self.ledger.record,
             "seconds": time.perf_counter() - self._clock,
             "peak_bytes": peak_bytes(self._device),
             "metrics": dict(metrics),
@@ -382,11 +384,7 @@ class Grower:
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to fit."""
         return {
-            "model": {name: list(tensor.shape) for name, tensor in self.space.tensors.items()},
-            "dtype": str(next(self.model.parameters()).dtype),
-            "groups": dict(self.space.full),
-            "optimizer": [type(self.optimizer).__name__]
-            + [str(len(group["params"])) for group in self.optimizer.param_groups],
+            **arguments.identity(self.space, self.model, self.optimizer),
             "budget": str(self.budget),
             "method": f"{self.method!r}{self.method.lasso or ''}",
             "epochs": f"{self.epochs} + {self.fine_tune} of fine-tuning" if self.fine_tune else self.epochs,

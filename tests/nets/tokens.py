@@ -228,21 +228,3 @@ class Transposed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x.transpose(1, 2)).transpose(1, 2)
-
-
-# --- recurrent ----------------------------------------------------------------------------------------------
-
-
-class Recurrent(nn.Module):
-    """Embedding, a recurrent module, and a head on every step (language model) or on the last one."""
-
-    def __init__(self, cell: nn.RNNBase, o: int, last: bool = False):
-        super().__init__()
-        self.embed = nn.Embedding(11, cell.input_size)
-        self.rnn = cell
-        self.head = nn.Linear(cell.hidden_size * (1 + cell.bidirectional), o)
-        self.last = last
-
-    def forward(self, idx: Tensor) -> Tensor:
-        out, _ = self.rnn(self.embed(idx))
-        return self.head(out[:, -1] if self.last else out)

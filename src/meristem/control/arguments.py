@@ -115,3 +115,13 @@ def _common(one: str, other: str) -> int:
 def has_closure(args: Any, kwargs: Any) -> bool:
     """Whether an optimizer's step was called with a function that makes the gradients."""
     return any(callable(value) for value in (*args[1:], *kwargs.values()))
+
+
+def identity(space: Space, model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Any]:
+    """What of a model and its optimizer must be the same for a checkpoint to fit."""
+    return {
+        "model": {name: list(tensor.shape) for name, tensor in space.tensors.items()},
+        "dtype": str(next(model.parameters()).dtype),
+        "groups": dict(space.full),
+        "optimizer": [type(optimizer).__name__, *(str(len(group["params"])) for group in optimizer.param_groups)],
+    }

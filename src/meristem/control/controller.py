@@ -165,8 +165,9 @@ class Feedback:
         chances = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}
         drawn = {name: self.draw(p, view.live[name], rng) for name, p in chances.items()}
         for name, mask in drawn.items():
-            if view.prices.space.groups[name].least:
-                mask[int(np.argmax(chances[name]))] |= not mask.any()
+            missing = view.prices.space.groups[name].least - int(mask.sum())
+            if missing > 0:
+                mask[np.argsort(np.where(mask, np.inf, -chances[name]), kind="stable")[:missing]] = True
         widths = {name: int(mask.sum()) for name, mask in drawn.items()}
         if view.last and not view.prices.fits(widths, view.caps):
             kept = {name: np.where(drawn[name], p, -np.inf) for name, p in chances.items()}

@@ -34,7 +34,7 @@ def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
 def fit(
     prices: Prices, preference: Mapping[str, FloatArray], limits: Mapping[str, float], align: int = 1
 ) -> dict[str, BoolArray]:
-    """The units to live: by falling preference, never an empty group, no metric above its limit, nothing more fits.
+    """The units to live: by falling preference, never too few of a group, no metric above its limit, nothing more fits.
 
     Solving for the one number that, subtracted from all preferences, puts the cost on the plan is the same as finding
     how far down the order one can go; cost rises with every unit, so bisection finds it. Units of ``align`` come
@@ -43,7 +43,7 @@ def fit(
     orders = {name: np.argsort(-values, kind="stable") for name, values in preference.items()}
     least = {name: prices.space.groups[name].least for name in orders}
     usable = {name: max(least[name], int((values > -np.inf).sum())) for name, values in preference.items()}
-    first = {name: min(align, usable[name]) if least[name] else 0 for name in orders}
+    first = {name: min(-(-least[name] // align) * align, usable[name]) for name in orders}
     groups, sizes = _items(preference, orders, usable, first, align)
 
     def widths(count: int) -> dict[str, int]:

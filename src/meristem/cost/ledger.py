@@ -23,6 +23,16 @@ class Ledger:
         self.spent += BACKWARD_AND_FORWARD * steps * macs_frac * self.dense_macs
         self.dense_spent += BACKWARD_AND_FORWARD * steps * self.dense_macs
 
+    @property
+    def record(self) -> dict[str, float]:
+        """As it stands in the history."""
+        return {
+            "spend_macs": self.spent,
+            "dense_spend_macs": self.dense_spent,
+            "spend_frac": self.spend_frac,
+            "total_spend_frac": self.total_frac,
+        }
+
     def evaluate(self, steps: int, macs_frac: float) -> None:
         """Forward passes that decided about structure."""
         self.spent += steps * macs_frac * self.dense_macs

@@ -11,7 +11,7 @@ import numpy as np
 
 from meristem.errors import PlanError
 from meristem.space.axis import BoolArray, IntArray
-from meristem.space.space import Space
+from meristem.space.space import Group, Space
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def plan_to(
         wanted = np.zeros(space.groups[name].units, dtype=np.bool_)
         chosen = _whole_numbers(name, units)
         if len(chosen) < space.groups[name].least:
-            raise PlanError(f"group {name!r} would be empty; at least one of its {len(wanted)} units must stay live")
+            raise PlanError(_too_few(space.groups[name], len(chosen)))
         if len(chosen) and (chosen[0] < 0 or chosen[-1] >= len(wanted)):
             raise PlanError(f"group {name!r} has units 0 to {len(wanted) - 1}, got {chosen[0]} to {chosen[-1]}")
         wanted[chosen] = True
@@ -64,6 +64,12 @@ def plan_to(
             detach=_indices(~wanted & live[name]),
         )
     return Plan(changes)
+
+
+def _too_few(group: Group, live: int) -> str:
+    would = f"would have {live}" if live else "would be empty"
+    least = "one" if group.least == 1 else str(group.least)
+    return f"group {group.name!r} {would}; at least {least} of its {group.units} units must stay live"
 
 
 def _whole_numbers(group: str, units: Any) -> IntArray:

@@ -16,12 +16,14 @@ from torch import nn
 class LayerRule:
     """``sizes``: (attribute, tensor, dim) triples; an entry of a tuple is written ``"normalized_shape[0]"``.
 
-    ``ties``: lists of (tensor, dim) that must keep the same units.
+    ``ties``: lists of (tensor, dim) that must keep the same units. ``floors``: (tensor, dim, least) triples, where a
+    dimension may not have fewer positions than that.
     """
 
     layer: type[nn.Module]
     sizes: Callable[[nn.Module], Sequence[tuple[str, str, int]]]
     ties: Callable[[nn.Module], Sequence[Sequence[tuple[str, int]]]] = lambda layer: ()
+    floors: Callable[[nn.Module], Sequence[tuple[str, int, int]]] = lambda layer: ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ def _recurrent_ties(layer: nn.Module) -> list[list[tuple[str, int]]]:
     return [hidden, projected]
 
 
+def _recurrent_floors(layer: nn.Module) -> list[tuple[str, int, int]]:
+    """Torch tells a projected LSTM by its two sizes: the hidden one must stay above what the projection can have."""
+    assert isinstance(layer, nn.RNNBase)
+    return [("weight_hr_l0", 1, layer.proj_size + 1)] if layer.proj_size else []
+
+
 def _normalized_sizes(layer: nn.Module) -> list[tuple[str, str, int]]:
     shape = layer.normalized_shape
     assert isinstance(shape, tuple)
@@ -71,7 +79,7 @@ BUILT_IN: tuple[LayerRule, ...] = (
     LayerRule(nn.EmbeddingBag, lambda layer: [("embedding_dim", "weight", 1)]),
     LayerRule(nn.RMSNorm, _normalized_sizes),
     LayerRule(nn.PReLU, lambda layer: [("num_parameters", "weight", 0)]),
-    LayerRule(nn.RNNBase, _recurrent_sizes, _recurrent_ties),
+    LayerRule(nn.RNNBase, _recurrent_sizes, _recurrent_ties, _recurrent_floors),
     LayerRule(nn.RNNCellBase, lambda layer: [("input_size", "weight_ih", 1), ("hidden_size", "weight_hh", 1)]),
     LayerRule(nn.MultiheadAttention, _attention_sizes),
 )

@@ -62,18 +62,14 @@ class Group:
 
     ``kind`` is ``width``, ``head``, ``recurrent`` or ``depth``: a group of one unit, a block, which may be absent.
     ``across`` says that a norm, mean or softmax runs across the units, so that what one unit computes depends on which
-    others are live.
+    others are live. ``least`` is how few units may be live.
     """
 
     name: str
     units: int
     kind: str
     across: bool = False
-
-    @property
-    def least(self) -> int:
-        """How few units may be live."""
-        return 0 if self.kind == DEPTH else 1
+    least: int = 1
 
 
 @dataclass(frozen=True)
@@ -171,7 +167,7 @@ class Space:
 
     @property
     def smallest(self) -> dict[str, int]:
-        """The smallest network of the space: one unit in every group, and no block that may be absent."""
+        """The smallest network of the space: one unit in nearly every group, and no block that may be absent."""
         return {name: group.least for name, group in self.groups.items()}
 
     @cached_property

@@ -17,6 +17,7 @@ from meristem.space.rules import write_size
 from meristem.space.space import Role, Space
 from meristem.surgery.optim import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
+from meristem.surgery.states import States
 from meristem.surgery.store import Store
 from meristem.surgery.tree import Tree, last_norms
 
@@ -55,12 +56,14 @@ class Live:
         self._resizable = list(dict.fromkeys(site.tensor for site in space.sites))
         self._channels_last: set[str] = set()
         self._store = Store()
+        self._states = States(space)
         self._known: dict[str, nn.Parameter] = {}
         self._check_and_adopt(self._never_lived(start or {}))
         self._remember()
         if start is not None:
             self.apply(self.plan(start))
             self._lived = {name: mask.copy() for name, mask in self._masks.items()}
+            self._states.forget()
 
     # --- reading ---
 
@@ -111,6 +114,7 @@ class Live:
             axes = self.space.axes(name)
             if any(group in touched for axis in axes for group in axis.groups):
                 self._resize(name, axes, masks, grown, slots)
+        self._states.changing(self._masks, masks)
         self._masks = masks
         for name, mask in masks.items():
             self._lived[name] |= mask
@@ -143,7 +147,9 @@ class Live:
             if name not in masks:
                 raise PlanError(f"the plan names the group {name!r}, which this space does not have")
             if len(change.live) < self.space.groups[name].least:
-                raise PlanError(f"the plan leaves group {name!r} empty; at least one unit must stay live")
+                few = "empty" if not change.live else f"with {len(change.live)}"
+                least = "one unit" if self.space.groups[name].least == 1 else f"{self.space.groups[name].least} units"
+                raise PlanError(f"the plan leaves group {name!r} {few}; at least {least} must stay live")
             expected = plan_to(self.space, {name: change.live}, self._masks, self._lived).changes[name]
             if change != expected:
                 raise PlanError(
@@ -240,6 +246,11 @@ class Live:
         values[places[1]] = made.flatten(0, 1)
         return values
 
+    def resize_state(self, state: Any) -> Any:
+        """A state that was carried from before the last change, as one of the network now; see :class:`Grower`."""
+        trained = any(self._tensor(name)._version != version for name, version in self._versions.items())
+        return self._states.fitted(state, self._masks, trained)
+
     def check_untouched(self) -> None:
         """Refuse to go on with a model whose parameters somebody else has exchanged."""
         for name, known in self._known.items():
@@ -252,6 +263,7 @@ class Live:
     def _remember(self) -> None:
         tensors = {name: self._tensor(name) for name in self._resizable}
         self._known = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)}
+        self._versions = {name: parameter._version for name, parameter in self._known.items()}
 
     # --- keeping and restoring ---
 
@@ -287,6 +299,7 @@ class Live:
         self._move_blocks()
         self._store.load_state(state["store"])
         self._write_sizes(set(masks))
+        self._states.forget()
         self._remember()
         self.version += 1
 

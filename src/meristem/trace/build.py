@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import nn
 from meristem.space.axis import FREE_OF_UNITS, Axis, BoolArray, IntArray, Part
 from meristem.space.space import Attribute, Group, Pinned, Role, Site, Slot, Space, State, Tensor, Term
 from meristem.trace.copying import named_tensors
-from meristem.trace.record import Record
+from meristem.trace.record import Record, TensorDim
 from meristem.trace.resolve import Resolution
 
 
@@ -53,7 +53,7 @@ class Draft:
         return found
 
 
-def draft(record: Record, resolution: Resolution, model: nn.Module) -> Draft:
+def draft(record: Record, resolution: Resolution, model: nn.Module, floors: Mapping[TensorDim, int]) -> Draft:
     """Group the free units: those that own the same number of positions of the same dimensions belong together."""
     made = Draft(record, resolution, np.full(len(resolution.root), -1), np.full(len(resolution.root), -1))
     keyed = [(key, dim.ids) for key, dim in record.owned.items() if dim.ids is not None]
@@ -62,7 +62,7 @@ def draft(record: Record, resolution: Resolution, model: nn.Module) -> Draft:
         [ids for _, ids in keyed] + [d.ids for _, ds, _ in record.terms for d in ds if d.ids is not None],
     )
     members: dict[int, list[IntArray]] = {}
-    homes: dict[int, list[tuple[str, int]]] = {}
+    homes: dict[int, list[TensorDim]] = {}
     for key, ids in keyed:
         for column in resolution.leaves(ids):
             leaves, first = np.unique(column[column > 0], return_index=True)
@@ -75,8 +75,9 @@ def draft(record: Record, resolution: Resolution, model: nn.Module) -> Draft:
                 made.unit_of[fresh] = np.arange(len(fresh)) + sum(len(found) for found in known)
                 known.append(fresh)
     units = {number: np.concatenate(found) for number, found in members.items()}
-    _drop_single_units(made, units)
-    _name_groups(made, units, homes, model)
+    least = {number: _floor(floors, homes[number], len(found)) for number, found in units.items()}
+    _drop_fixed(made, units, least)
+    _name_groups(made, units, homes, model, least)
     return made
 
 
@@ -99,15 +100,29 @@ def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
-def _drop_single_units(made: Draft, members: dict[int, IntArray]) -> None:
-    lone = [members.pop(number) for number in list(members) if len(members[number]) < 2]
-    if lone:
-        made.resolution.pin(np.concatenate(lone), "it is a single unit, and a group is never empty")
-        made.unit_of[np.concatenate(lone)] = -1
+def _floor(floors: Mapping[TensorDim, int], homes: Sequence[TensorDim], units: int) -> int:
+    """How few of the units of a group may be live."""
+    return max([1, *(min(units, floors[key]) for key in homes if key in floors)])
+
+
+def _drop_fixed(made: Draft, members: dict[int, IntArray], least: Mapping[int, int]) -> None:
+    """Pin what could not lose a unit."""
+    for number in list(members):
+        if len(members[number]) <= least[number]:
+            lone = members.pop(number)
+            reason = (
+                "it is a single unit, and a group is never empty" if len(lone) == 1 else "it is as small as it may be"
+            )
+            made.resolution.pin(lone, reason)
+            made.unit_of[lone] = -1
 
 
 def _name_groups(
-    made: Draft, members: dict[int, IntArray], homes: dict[int, list[tuple[str, int]]], model: nn.Module
+    made: Draft,
+    members: dict[int, IntArray],
+    homes: dict[int, list[TensorDim]],
+    model: nn.Module,
+    least: Mapping[int, int],
 ) -> None:
     record = made.record
     across, heads = _marked(made.resolution, record.across), _marked(made.resolution, record.heads)
@@ -130,7 +145,7 @@ def _name_groups(
         if taken[name] > 1:
             name = f"{name}:{taken[name]}"
         made.group_of[leaves] = len(made.groups)
-        made.groups.append(Group(name, len(leaves), kind, bool(across[leaves].any())))
+        made.groups.append(Group(name, len(leaves), kind, bool(across[leaves].any()), least[number]))
 
 
 def _marked(resolution: Resolution, marks: Iterable[IntArray]) -> BoolArray:

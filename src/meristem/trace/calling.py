@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
+from torch.utils._pytree import tree_map
 
 from meristem.errors import TraceError
 from meristem.trace.copying import tensors_in
@@ -91,9 +91,3 @@ def call_of(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any],
             f"({', '.join(known)}); give the position, or the name if it is a keyword"
         )
     return Call(inputs, named, carried, place)
-
-
-def leaves(state: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of a state, and where each is in it: ``state[0][1]``."""
-    found = tree_flatten_with_path(state)[0]
-    return [(f"state{keystr(path)}", leaf) for path, leaf in found if isinstance(leaf, Tensor)]

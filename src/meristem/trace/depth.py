@@ -136,7 +136,7 @@ def with_depth(space: Space, found: Sequence[Candidate], model: nn.Module) -> Sp
     if not found:
         return space
     names = {candidate.path: f"{candidate.path}:block" for candidate in found}
-    groups = {**space.groups, **{name: Group(name, 1, DEPTH) for name in names.values()}}
+    groups = {**space.groups, **{name: Group(name, 1, DEPTH, least=0) for name in names.values()}}
     sites, seen = [], set()
     for site in space.sites:
         block = _block_of(site.tensor, names) if site.dim == 0 else None

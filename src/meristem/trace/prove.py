@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_map
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.blocks import DROPPED, leave_out
 from meristem.space.rules import write_size
+from meristem.space.states import state_tensors
 from meristem.trace.build import Draft
-from meristem.trace.calling import Call, leaves
+from meristem.trace.calling import Call
 from meristem.trace.copying import copy_with
 from meristem.trace.labels import ANY, Dim, Labels
 from meristem.trace.record import OpError, Record
@@ -247,7 +248,7 @@ class Prover:
         """The call with the example's state, if it has one, in its reduced size; its numbers do not matter."""
         if self.call.state is None:
             return self.call
-        sizes = {id(leaf): [dim.size for dim in record.states[path]] for path, leaf in leaves(self.call.state)}
+        sizes = {id(leaf): [dim.size for dim in record.states[path]] for path, leaf in state_tensors(self.call.state)}
         return self.call.with_state(
             tree_map(
                 lambda leaf: leaf.new_zeros(sizes[id(leaf)]) if isinstance(leaf, Tensor) else leaf, self.call.state

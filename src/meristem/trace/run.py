@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from meristem.space.axis import IntArray
 from meristem.space.rules import counts_heads, reshapes_by_attributes, sizes_a_head, sizes_a_width
 from meristem.space.space import Role
-from meristem.trace.calling import Call, leaves
+from meristem.space.states import state_tensors
+from meristem.trace.calling import Call
 from meristem.trace.copying import named_tensors, tensor_at, tensors_in
 from meristem.trace.labels import Dim
 from meristem.trace.ops.context import Dims, OpRuleFunction
@@ -84,12 +85,12 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in rest:
             for dim in self.dims(tensor):
                 self.labels.pin(dim, "it is a model output")
-        self._carry(leaves(self.state))
+        self._carry(state_tensors(self.state))
         return tensors_in(outputs)
 
     def _give_state(self, call: Call) -> None:
         """The state of the example may have any units that the one which the model returns has."""
-        for path, tensor in leaves(call.state):
+        for path, tensor in state_tensors(call.state):
             if id(tensor) in self._known:  # the model returned it
                 continue
             if path not in self.record.states:

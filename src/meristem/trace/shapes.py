@@ -7,6 +7,7 @@ it does not apply.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -25,10 +26,23 @@ def _batch_norm_shapes(arguments: Mapping[str, Any]) -> tuple[Tensor, Tensor, Te
 
 def _sum_shape(arguments: Mapping[str, Any]) -> Tensor | None:
     one, two = arguments["self"], arguments["other"]
-    alike = (
-        isinstance(two, Tensor) and one.shape == two.shape and one.stride() == two.stride() and one.dtype == two.dtype
-    )
-    return torch.empty_like(one) if alike else None
+    if not isinstance(two, Tensor) or one.shape != two.shape or one.dtype != two.dtype:
+        return None
+    if one.stride() == two.stride():
+        return torch.empty_like(one)
+    made: Tensor | None = one.new_empty(one.shape) if _row_major(one) and _row_major(two) else None
+    return made
+
+
+def _row_major(tensor: Tensor) -> bool:
+    strides = tensor.stride()
+    return all(before >= after for before, after in pairwise(strides))
+
+
+def _sum_in_place(arguments: Mapping[str, Any]) -> Tensor | None:
+    one: Tensor = arguments["self"]
+    two = arguments["other"]
+    return one if isinstance(two, Tensor) and one.shape == two.shape and one.dtype == two.dtype else None
 
 
 def _mean_shape(arguments: Mapping[str, Any]) -> Tensor | None:
@@ -56,10 +70,26 @@ def _same_shape(arguments: Mapping[str, Any]) -> Tensor:
     return torch.empty_like(arguments["self"])
 
 
+def _same_numbers(arguments: Mapping[str, Any]) -> Tensor | None:
+    given: Tensor = arguments["self"]
+    return torch.empty_like(given) if given.is_floating_point() else None
+
+
+def _in_place(arguments: Mapping[str, Any]) -> Tensor:
+    given: Tensor = arguments["self"]
+    return given
+
+
 SHORTCUTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "native_batch_norm": _batch_norm_shapes,
     "_native_batch_norm_legit_no_training": _batch_norm_shapes,
     "relu": _same_shape,
+    "sigmoid": _same_numbers,
+    "tanh": _same_numbers,
+    "sigmoid_": _in_place,
+    "tanh_": _in_place,
+    "add_": _sum_in_place,
+    "mul_": _sum_in_place,
     "add": _sum_shape,
     "sub": _sum_shape,
     "mul": _sum_shape,

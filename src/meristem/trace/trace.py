@@ -24,7 +24,7 @@ from meristem.trace.copying import copy_with, named_tensors, tensors_in
 from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_depth
 from meristem.trace.labels import Labels, dim_of
 from meristem.trace.prove import Prover, Scalars, Sizes, follow
-from meristem.trace.record import Grid, OpError, Record
+from meristem.trace.record import Grid, OpError, Record, TensorDim
 from meristem.trace.resolve import resolve
 from meristem.trace.run import Run
 
@@ -197,6 +197,14 @@ class _Tracer:
                         found[path, attribute, index] = [(owned.size, owned.ids)]
         return found
 
+    def _floors(self) -> dict[TensorDim, int]:
+        canonical, found = self._canonical(), dict[TensorDim, int]()
+        for path, module in self.original.named_modules():
+            for rule in self.layer_rules:
+                for name, dim, least in rule.floors(module) if isinstance(module, rule.layer) else ():
+                    found[canonical.get(_join(path, name), ""), dim] = least
+        return found
+
     def _check_patterns(self) -> None:
         paths = [path for path, _ in self.original.named_modules() if path]
         for pattern in self.patterns:
@@ -246,7 +254,7 @@ class _Tracer:
 
     def _proven(self) -> tuple[Draft, Sizes]:
         for _ in range(_ROUNDS):
-            made = draft(self.record, resolve(self.record.labels), self.original)
+            made = draft(self.record, resolve(self.record.labels), self.original, self._floors())
             sizes, notes = remembered_sizes(made, self._layer_sizes())
             failed = self._first_failure(made, sizes)
             if failed is None:
@@ -255,7 +263,7 @@ class _Tracer:
             self._correct(made, sizes, failed)
         for dim in list(self.record.owned.values()):
             self.record.labels.pin(dim, "the proof that it may change did not come to an end")
-        made = draft(self.record, resolve(self.record.labels), self.original)
+        made = draft(self.record, resolve(self.record.labels), self.original, self._floors())
         return made, {}
 
     def _first_failure(self, made: Draft, sizes: Sizes) -> OpError | None:
@@ -339,15 +347,16 @@ def _numbered(grids: Sequence[Grid]) -> Iterator[tuple[Grid, int]]:
 
 
 def _plans(made: Draft) -> list[dict[str, BoolArray]]:
-    """What a proof tries: one unit less in every group, random widths, and a single unit in every group."""
+    """What a proof tries: one unit less in every group, random widths, and as few units as may be in every group."""
     random = np.random.default_rng(0)
     full = {group.name: np.ones(group.units, dtype=np.bool_) for group in made.groups}
     less, some, one = ({name: mask.copy() for name, mask in full.items()} for _ in range(3))
-    for name, mask in full.items():
-        less[name][len(mask) // 2] = False
-        width = random.integers(min(2, len(mask) - 1), len(mask))
-        some[name][random.permutation(len(mask))[width:]] = False
-        one[name][:-1] = False
+    for group in made.groups:
+        name, units = group.name, group.units
+        less[name][units // 2] = False
+        width = random.integers(max(group.least, min(2, units - 1)), units)
+        some[name][random.permutation(units)[width:]] = False
+        one[name][: -group.least] = False
     return [less, some, one]
 
 
