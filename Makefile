@@ -15,9 +15,9 @@ help:
 grow: $(VENV)/.run
 	$(BIN)/meristem grow --report
 
-# A passive wait keeps two-threaded torch from collapsing when another process wants the cores.
+# One thread each for as many workers as there are cores: most tests are too small for torch to use more.
 test: $(VENV)/.dev
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
