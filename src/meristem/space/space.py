@@ -115,6 +115,9 @@ class State:
     path: str
     axes: tuple[Axis, ...] = field(compare=False)
 
+    def __str__(self) -> str:
+        return f"{self.path}: {', '.join(map(str, self.axes))}"
+
 
 @dataclass(frozen=True)
 class Cost:

@@ -46,6 +46,7 @@ def test_the_space_remembers_the_axes_of_every_state(kind: type[nn.RNNBase]) -> 
     assert list(space.groups) == ["embed", "layers.0", "layers.1"]
     assert space.carried == 1
     places = ["[0][0]", "[0][1]", "[1][0]", "[1][1]"] if kind is nn.LSTM else ["[0]", "[1]"]
+    assert str(space.states[-1]) == f"state{places[-1]}: 1, 2, layers.1"
     assert described(space) == {f"state{at}": ["1", "2", f"layers.{at[1]}"] for at in places}
 
 
