@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -55,7 +56,8 @@ def _widths(bundle: Bundle, mark: str) -> Drawing | None:
     figure, (axes,) = canvas(height=float(np.clip(0.9 + 0.15 * len(groups), 2.4, 5.2)))
     left, right = _edges(bundle.epochs)
     extent = (left, right, len(groups) - 0.5, -0.5)
-    image = axes.imshow(shares, aspect="auto", extent=extent, vmin=0, vmax=100, cmap=MAP, interpolation="none")
+    top = _top(shares)
+    image = axes.imshow(shares, aspect="auto", extent=extent, vmin=0, vmax=top, cmap=MAP, interpolation="none")
     _name_rows(axes, groups)
     axes.grid(visible=False)
     axes.set_xlabel("epoch")
@@ -68,6 +70,12 @@ def _widths(bundle: Bundle, mark: str) -> Drawing | None:
         f"units are live."
     )
     return Drawing(f"{mark}widths", "Retained width of each layer", sentence, figure)
+
+
+def _top(shares: FloatArray) -> float:
+    """The end of a scale of percents: all there is, or for networks that stay narrow the next round number."""
+    most = float(np.nan_to_num(shares).max(initial=0.0))
+    return 100.0 if most > 50 else max(10.0, 10.0 * math.ceil(most / 10))
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -98,6 +106,7 @@ def _stages(bundle: Bundle, mark: str) -> Drawing | None:
     if len(members) < 2:
         return None
     columns = 2 if len(members) in (2, 4) else 3
+    top = _top(100 * _mean(bundle, [name for _, names in members for name in names]))
     rows = -(-len(members) // columns)
     figure, panels = canvas(rows, columns, height=max(2.2, 0.7 + 1.3 * rows), sharex=True, sharey=True)
     for number, (axes, (title, names)) in enumerate(zip(panels, members, strict=False)):
@@ -106,7 +115,7 @@ def _stages(bundle: Bundle, mark: str) -> Drawing | None:
         axes.fill_between(bundle.epochs, shares.min(0), shares.max(0), color=colour, alpha=0.22, linewidth=0)
         axes.plot(bundle.epochs, shares.mean(0), color=colour)
         axes.set_title(title, fontsize=7.5, loc="left")
-        axes.set_ylim(0, 100)
+        axes.set_ylim(0, top)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for axes in panels[len(members) :]:
         axes.set_visible(False)
