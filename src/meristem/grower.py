@@ -75,9 +75,9 @@ class Grower:
         arguments.check_numbers(epochs, fine_tune, seed, batch_size)
         self.model = arguments.plain(model)
         arguments.check_training(self.model, optimizer)
-        _check_free(optimizer)
+        arguments.check_free(optimizer, type(self))
         self.epochs, self.fine_tune, self.budget, self.seed = epochs, fine_tune, budget, seed
-        self.space = space if space is not None else _traced(self.model, example_inputs, carried)
+        self.space = arguments.agreed_space(space, carried) or _traced(self.model, example_inputs, carried)
         if not self.space.groups:
             raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
         step_samples = arguments.samples_of_a_step(example_inputs, batch_size)
@@ -129,8 +129,7 @@ class Grower:
         self._steps, self.epoch = 0, self.epoch + 1
         decision = self._decide(record)
         plan = None if decision is None else self._plan(decision)
-        if plan is not None:
-            self.live.apply(plan)
+        self.live.stay() if plan is None else self.live.apply(plan)
         record.update(counts(plan), frozen=plan is None)
         if self.epoch == self.epochs and self.fine_tune and self._gates is not None:
             self._gates.detach()
@@ -311,7 +310,7 @@ class Grower:
             "widths": widths,
             **dataclasses.asdict(cost_at(self.space, widths)),
             **{f"{name}_frac": share for name, share in shares.items()},
-            "planned": dict(self.trajectory.at(self.epoch)),
+            "planned": dict(self.trajectory.at(self.epoch)) if self.method.controller.follows_plan else {},
             "steps": self._steps,
             **self.ledger.record,
             "seconds": time.perf_counter() - self._clock,
@@ -396,9 +395,3 @@ def _traced(model: nn.Module, example_inputs: Any, carried: int | str | None) ->
     if example_inputs is None:
         raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
     return trace(model, example_inputs, carried=carried)
-
-
-def _check_free(optimizer: optim.Optimizer) -> None:
-    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
-    if any(isinstance(getattr(hook, "__self__", None), Grower) for hook in hooks.values()):
-        raise MeristemError("this optimizer already belongs to a grower that is not finished; make one grower a model")

@@ -70,6 +70,7 @@ def carry_out(run: Run, folder: Folder, watcher: Watcher) -> Record:
     grower = training.grower
     if not folder.description.exists():
         folder.describe(description(run))
+    if not folder.space.exists():
         write_json(folder.space, outline(grower.space))
     if folder.checkpoint.exists():
         training.resume(folder.checkpoint)
@@ -143,7 +144,7 @@ class Calls:
         if not self._run.unroll:
             return forward(self._run, self._network, inputs)
         returned = forward(self._run, self._network, inputs, self._state)
-        outputs, state = returned  # as it was traced
+        outputs, state = returned[0], returned[1]  # as it was traced; what comes after is of no concern here
         self._state = tree_map(lambda value: value.detach() if isinstance(value, Tensor) else value, state)
         return outputs
 

@@ -30,16 +30,14 @@ class Progress:
         self._at, self._text, self._metric = "", "", metric("")
         self._drawn = 0.0  # when it was last drawn
         self._done, self._epochs, self._units = 0, 0, 1
-        self._planned = True  # whether what an epoch may cost is known before
         self._ends: list[float] = []
         self._sketch: Sketch | None = None
 
     def start(self, run: Run, grower: Grower) -> None:
         self._done, self._epochs, self._units = grower.epoch, run.all_epochs, sum(grower.space.full.values()) or 1
-        self._planned = grower.method.controller.follows_plan
         self._metric, self._text = metric(run.task.headline), "starting"
         plan = "the full model" if run.method == "dense" else f"budget {run.budget}  method {run.method}"
-        if run.method != "dense" and self._planned:
+        if run.method != "dense" and grower.method.controller.follows_plan:
             plan += f"  planned spend {percent(grower.expected_spend_frac)}"
         epochs = f"{run.epochs} epoch{'s' * (run.epochs > 1)}"
         epochs += f" and {run.fine_tune} of fine-tuning" if run.fine_tune else ""
@@ -83,8 +81,8 @@ class Progress:
             parts.append(f"{self._metric.name} {self._metric.text(value)}")
         if record.get("fine_tuning"):
             parts.append("fine-tuning")
-        for name, x in record["planned"].items():
-            plan = f" (plan {percent(x)})" if self._planned else ""
+        for name in record["planned"] or ("params",):
+            plan = f" (plan {percent(record['planned'][name])})" if record["planned"] else ""
             parts.append(f"{name} {percent(record[f'{name}_frac'])}{plan}")
         if record.get("blocks"):
             parts.append(f"blocks {blocks_text(record['blocks'])}")

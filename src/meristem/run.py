@@ -30,7 +30,10 @@ DIRECT = "direct"  # the method that trains the network another run has grown, f
 
 
 class Data(Protocol):
-    """Batches of inputs and targets. Errors of the data's own are ValueErrors."""
+    """Batches of inputs and targets. Errors of the data's own are ValueErrors.
+
+    Data that find out by themselves how many classes there are (the words of a text) say so in ``classes``.
+    """
 
     @property
     def example(self) -> tuple[Tensor, ...]:

@@ -39,7 +39,7 @@ class Path:
 class Course:
     """How the cost of a growing network runs: up from the start, perhaps above the budget, down to it, then level.
 
-    ``start`` and ``peak`` are multiples of the budget; 0 starts with one unit in every group, infinity at the peak.
+    ``start`` and ``peak`` are multiples of the budget; 0 starts with the smallest network, infinity at the peak.
     ``grown`` is the progress at which the peak is reached; from ``held`` to ``landed`` the cost comes down to the
     budget.
     """

@@ -28,7 +28,8 @@ class Sketch:
         metrics = record["metrics"]
         value = metrics.get(f"val_{headline.name}")
         shown = [] if value is None else [f"{headline.name} {headline.text(value)}"]
-        self._measured = [*shown, f"loss {metrics['train_loss']:.3f}", f"spend {percent(record['spend_frac'])}"]
+        stage = ["fine-tuning"] if record.get("fine_tuning") else []
+        self._measured = [*shown, *stage, f"loss {metrics['train_loss']:.3f}", f"spend {percent(record['spend_frac'])}"]
         self._look()
 
     def _look(self) -> None:

@@ -130,7 +130,7 @@ def lr_factor(run: Run, step: int, steps: int) -> float:
 
 def traced(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
     """What may grow; a state that is carried on stands second among what the model is given and what it returns."""
-    pinned = [pattern for pattern in run.pin.split(",") if pattern]
+    pinned = [pattern.strip() for pattern in run.pin.split(",") if pattern.strip()]
     try:
         return trace(model, example, pin=pinned, depth=run.depth, carried=1 if run.unroll else None)
     except TraceError as error:

@@ -82,7 +82,12 @@ def _stopped(args: argparse.Namespace, folder: Folder) -> int:
 
 def _again(args: argparse.Namespace, folder: Folder) -> str:
     again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))}"
-    flags = {" --with-dense": args.with_dense, " --tensorboard": args.tensorboard, " --plain": args.plain}
+    flags = {
+        " --with-dense": args.with_dense,
+        " --tensorboard": args.tensorboard,
+        " --report": args.report,
+        " --plain": args.plain,
+    }
     return again + "".join(flag for flag, given in flags.items() if given)
 
 

@@ -125,3 +125,17 @@ def identity(space: Space, model: nn.Module, optimizer: optim.Optimizer) -> dict
         "groups": dict(space.full),
         "optimizer": [type(optimizer).__name__, *(str(len(group["params"])) for group in optimizer.param_groups)],
     }
+
+
+def agreed_space(space: Space | None, carried: int | str | None) -> Space | None:
+    """The space as it is given; where a state is carried is told when it is traced."""
+    if space is not None and carried is not None and carried != space.carried:
+        raise MeristemError(f"this space was not traced with carried={carried!r}: say so in trace(...), not here")
+    return space
+
+
+def check_free(optimizer: optim.Optimizer, owner: type) -> None:
+    """Refuse an optimizer to which another of its kind still listens."""
+    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
+    if any(isinstance(getattr(hook, "__self__", None), owner) for hook in hooks.values()):
+        raise MeristemError("this optimizer already belongs to a grower that is not finished; make one grower a model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from meristem.cost.price import METRICS, Prices
@@ -52,20 +53,29 @@ class Budget:
 
     def shares(self, prices: Prices) -> dict[str, float]:
         """The caps as shares of the dense cost, by metric; refuses what no network of the space can meet."""
-        found = {}
-        for name in METRICS:
-            amount = getattr(self, name)
-            if amount is None:
-                continue
-            value, is_share = _value(name, amount)
-            share = value if is_share else value / prices.dense[name]
+        found = self.shares_of(prices.dense)
+        for name, share in found.items():
             if share < prices.smallest[name] * (1 - 1e-12):
                 dense = prices.dense[name]
                 raise BudgetError(
-                    f"the budget of {_text(amount)} {name} cannot be met: the smallest network of this space has "
-                    f"{prices.smallest[name] * dense:,.0f} ({prices.smallest[name]:.2%}), the full one {dense:,.0f}"
+                    f"the budget of {_text(getattr(self, name))} {name} cannot be met: the smallest network of this "
+                    f"space has {prices.smallest[name] * dense:,.0f} ({prices.smallest[name]:.2%}), the full one "
+                    f"{dense:,.0f}"
                 )
-            found[name] = min(share, 1.0)
+        return found
+
+    def shares_of(self, dense: Mapping[str, float]) -> dict[str, float]:
+        """The caps as shares of a dense cost, whether they can be met or not; none where that cost is not known.
+
+        >>> Budget(params="36%", macs=500).shares_of({"macs": 1000.0})
+        {'params': 0.36, 'macs': 0.5}
+        """
+        found = {}
+        for name in METRICS:
+            if (amount := getattr(self, name)) is not None:
+                value, is_share = _value(name, amount)
+                if is_share or name in dense:
+                    found[name] = min(value if is_share else value / dense[name], 1.0)
         return found
 
     @property

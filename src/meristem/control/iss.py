@@ -51,7 +51,8 @@ class Survivors:
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         if not (self.compact or view.last):
             return Decision(view.live)
-        left = {name: _alive(norms, view.live[name]) for name, norms in view.scores.items()}
+        groups = view.prices.space.groups
+        left = {name: _alive(norms, view.live[name], groups[name].least) for name, norms in view.scores.items()}
         widths = {name: int(mask.sum()) for name, mask in left.items()}
         if view.last and not view.prices.fits(widths, view.caps):
             left = fit(
@@ -60,7 +61,11 @@ class Survivors:
         return Decision(left)
 
 
-def _alive(norms: FloatArray, live: BoolArray) -> BoolArray:
-    """The live units that are not dead; where all are, the first of them."""
+def _alive(norms: FloatArray, live: BoolArray, least: int) -> BoolArray:
+    """The live units that are not dead; where too few are left, those of largest norm, dead or not."""
     alive = live & (norms > 0)
-    return alive if alive.any() or not live.any() else live & (np.cumsum(live) == 1)
+    missing = min(least, int(live.sum())) - int(alive.sum())
+    if missing > 0:
+        order = np.argsort(np.where(live & ~alive, -norms, np.inf), kind="stable")
+        alive[order[:missing]] = True
+    return alive

@@ -60,6 +60,12 @@ class Bundle:
         """One number of every finished run's result."""
         return np.array([_found(run.result, path) for run in self.runs if run.result is not None], dtype=np.float64)
 
+    @property
+    def spends(self) -> FloatArray:
+        """What each finished run cost to train; where widths were trained that another run has grown, with that."""
+        total = self.finals("total_spend_frac")
+        return np.where(np.isfinite(total), total, self.finals("spend_frac"))
+
 
 def spread(values: FloatArray) -> Spread:
     """Over the first axis; a deviation of one value is zero."""
@@ -89,7 +95,7 @@ def bundled(runs: Sequence[Shown]) -> list[Bundle]:
 def _experiment(run: Shown) -> tuple[Any, ...]:
     ignored = _IGNORED | ({"budget"} if run.method == "dense" else set())
     settings = sorted((key, str(value)) for key, value in run.settings.items() if key not in ignored)
-    return (run.name, *settings) if run.settings else (run.name, str(run.path))
+    return (run.name, run.network, *settings) if run.settings else (run.name, str(run.path))
 
 
 def _titles(runs: Sequence[Shown]) -> list[str]:
@@ -97,7 +103,7 @@ def _titles(runs: Sequence[Shown]) -> list[str]:
         return [runs[0].name]
     keys = [key for key in dict.fromkeys(key for run in runs for key in run.settings) if key not in _IGNORED]
     differ = [key for key in keys if len({str(run.settings.get(key)) for run in runs if _has(run, key)}) > 1]
-    several = len({run.name for run in runs}) > 1
+    several = len({(run.name, run.network) for run in runs}) > 1
     titles = [_title(run, several, differ) for run in runs]
     return [
         f"{title} ({run.path.name})" if titles.count(title) > 1 else title
@@ -110,7 +116,7 @@ def _has(run: Shown, key: str) -> bool:
 
 
 def _title(run: Shown, several: bool, differ: Sequence[str]) -> str:
-    words = [run.name] if several else []
+    words = [word for word in (run.name, run.network) if word] if several else []
     if "method" in differ:
         words.append(arm_word(run.method))
     if "budget" in differ and _has(run, "budget"):

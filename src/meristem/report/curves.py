@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from meristem.metric import metric
+from meristem.metric import Metric, headline, metric
 from meristem.report.bundles import Bundle, Spread
 from meristem.report.reading import FloatArray, Shown
 from meristem.report.style import INK, MUTED, SERIES, Drawing, by_epoch, canvas, colours, legend, wide_range
@@ -47,32 +47,36 @@ def _overlaid(
     return figure, axes
 
 
-def headline(bundles: Sequence[Bundle]) -> str | None:
+def judged_by(bundles: Sequence[Bundle]) -> Metric | None:
     """The metric people look at: what the results say, or the first one that is no loss."""
-    for bundle in bundles:
-        for run in bundle.runs:
-            if run.result is not None and run.result.get("headline"):
-                return str(run.result["headline"])
-    names = [name for bundle in bundles for run in bundle.runs for name in run.names("metrics")]
-    return next((name.removeprefix("val_") for name in names if name.startswith("val_") and name != "val_loss"), None)
+    runs = [run for bundle in bundles for run in bundle.runs]
+    for run in runs:
+        if run.result is not None and isinstance(run.result.get("headline"), str):
+            return headline(run.result)
+    names = [name for run in runs for name in run.names("metrics")]
+    found = next((name for name in names if name.startswith("val_") and name != "val_loss"), None)
+    return None if found is None else metric(found.removeprefix("val_"))
 
 
 def _metric(bundles: Sequence[Bundle]) -> Drawing | None:
     """Over the epochs, if it was watched; of tests alone there is a table."""
-    name = headline(bundles)
-    if name is None or not any(bundle.column("metrics", f"val_{name}").known for bundle in bundles):
+    shown = judged_by(bundles)
+    if shown is None or shown.name == "loss":  # which has a figure of its own
+        return None
+    name, scale = shown.name, shown.shown(1.0)
+    if not any(bundle.column("metrics", f"val_{name}").known for bundle in bundles):
         return None
     figure, (axes,) = canvas()
-    sentence, scale = f"The {name} on the validation data after each epoch.", metric(name).shown(1.0)
+    sentence = f"The {name} on the validation data after each epoch."
     for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
         line(axes, bundle.epochs, bundle.column("metrics", f"val_{name}").times(scale), colour, bundle.title)
         tests = scale * bundle.finals("test", name)
-        if np.isfinite(tests).any():
+        if np.isfinite(tests).any() and len(bundle.epochs):
             axes.plot(np.full(len(tests), bundle.epochs[-1]), tests, "D", color=colour, markersize=4.5, alpha=0.8)
             sentence = (
                 f"{sentence.partition(' Diamonds')[0]} Diamonds: the {name} of the final network on the test data."
             )
-    by_epoch(axes, metric(name).title)
+    by_epoch(axes, shown.title)
     legend(axes)
     return Drawing(name, _capital(name), sentence, figure)
 

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from meristem.errors import FileError
+from meristem.control.budget import Budget
+from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, read_json
 from meristem.history import readable_records
+from meristem.run import RESULT_FORMAT, known_settings
 from meristem.space.outline import FORMAT as OUTLINE_FORMAT
 from meristem.space.outline import width
 
@@ -30,6 +32,7 @@ class Shown:
 
     path: Path
     name: str
+    network: str  # a model of the user's own, if it was one
     settings: Mapping[str, Any]
     records: tuple[Record, ...]
     result: Mapping[str, Any] | None
@@ -51,18 +54,13 @@ class Shown:
     @property
     def caps(self) -> dict[str, float]:
         """The budget as shares of the full model, as far as they are known."""
-        full = {name: (self.outline or {}).get(name) for name in ("params", "macs")}
-        found: dict[str, float] = {}
-        for piece in str(self.settings.get("budget") or "").split(","):
-            name, _, amount = (part.strip() for part in piece.partition("="))
-            with suppress(ValueError):
-                value = float(amount.removesuffix("%")) / (100 if amount.endswith("%") else 1)
-                dense = full.get(name)
-                if value > 1 and isinstance(dense, list) and len(dense) == 2:
-                    value /= float(dense[1])
-                if value <= 1:
-                    found[name] = value
-        return {} if self.method == "dense" else found
+        if self.method == "dense":
+            return {}
+        costs = {name: (self.outline or {}).get(name) for name in ("params", "macs")}
+        dense = {name: float(pair[1]) for name, pair in costs.items() if isinstance(pair, list) and len(pair) == 2}
+        with suppress(MeristemError):
+            return Budget.parse(str(self.settings.get("budget"))).shares_of(dense)
+        return {}
 
     def column(self, *path: str) -> FloatArray:
         """One number of every record, NaN where there is none: ``column("metrics", "train_loss")``."""
@@ -133,9 +131,10 @@ def read_run(path: Path) -> Shown:
             raise
         content = {}
         missing.append(f"What was run is not known: {error}.")
-    settings = content.get("settings")
+    written = content.get("settings")
+    settings = known_settings(written) if isinstance(written, dict) else {}
     records = _records(folder, missing)
-    result = _json(folder.result, "meristem-result-1", missing) if folder.result.exists() else None
+    result = _json(folder.result, RESULT_FORMAT, missing) if folder.result.exists() else None
     if result is None:
         missing.append(_unfinished(records, settings))
     outline = _outline(folder.space, missing) if folder.space.exists() else None
@@ -145,7 +144,8 @@ def read_run(path: Path) -> Shown:
             "and the final network is not drawn."
         )
     name = str(content.get("name", path.name))
-    return Shown(path, name, dict(settings or {}), tuple(records), result, outline, tuple(missing))
+    network = str(content.get("network") or "")
+    return Shown(path, name, network, settings, tuple(records), result, outline, tuple(missing))
 
 
 def _records(folder: Folder, missing: list[str]) -> list[Record]:
@@ -163,8 +163,8 @@ def _records(folder: Folder, missing: list[str]) -> list[Record]:
     return sorted(numbered, key=lambda record: _number(record, ("epoch",)))
 
 
-def _unfinished(records: Sequence[Record], settings: Any) -> str:
-    epochs = settings.get("epochs") if isinstance(settings, dict) else None
+def _unfinished(records: Sequence[Record], settings: Mapping[str, Any]) -> str:
+    epochs = sum(count for key in ("epochs", "fine_tune") if isinstance(count := settings.get(key), int))
     done = f"{len(records)} of {epochs}" if epochs else str(len(records))
     return f"The run is not finished, or still going on: {done} epochs are there, and no test result."
 

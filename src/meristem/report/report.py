@@ -11,12 +11,11 @@ from matplotlib import rc_context
 
 from meristem.errors import FileError
 from meristem.files import replace_file
-from meristem.metric import metric
 from meristem.report.architecture import architecture_drawing
 from meristem.report.bundles import Bundle, bundled
-from meristem.report.curves import curve_drawings, headline
+from meristem.report.curves import curve_drawings, judged_by
 from meristem.report.page import Picture, Section, Table, page
-from meristem.report.reading import read_runs
+from meristem.report.reading import FloatArray, read_runs
 from meristem.report.structure import structure_drawings
 from meristem.report.style import RC, Drawing, inline, png, svg
 from meristem.report.tradeoff import tradeoff_drawings
@@ -97,9 +96,8 @@ def _about(bundles: Sequence[Bundle]) -> str:
     if len(runs) > 1:
         return f"{len(runs)} runs of {len(bundles)} experiment{'s' * (len(bundles) > 1)}."
     settings = runs[0].settings
-    words = [
-        f"{key} {settings[key]}" for key in ("method", "budget", "seed", "epochs", "batch", "lr") if key in settings
-    ]
+    told = ("method", "budget", "seed", "epochs", "fine_tune", "batch", "lr")
+    words = [f"{key} {settings[key]}" for key in told if settings.get(key) or (key == "seed" and key in settings)]
     return ", ".join(words) + "." if words else str(runs[0].path.name)
 
 
@@ -117,34 +115,41 @@ def _remarks(bundles: Sequence[Bundle]) -> Iterator[str]:
 
 
 def _results(bundles: Sequence[Bundle]) -> Table | None:
-    name = headline(bundles)
+    shown = judged_by(bundles)
     finished = [bundle for bundle in bundles if len(bundle.finals("params_frac"))]
-    if name is None or not finished:
+    if shown is None or not finished:
         return None
-    head = ("", "seeds", f"test {metric(name).title}", "parameters", "% of full", "macs, %", "spend, %", "minutes")
-    blocks = any(bundle.first.result and bundle.first.result.get("blocks") for bundle in finished)
-    rows = []
-    for bundle in finished:
-        shares = [_spread(100 * bundle.finals(key), 1) for key in ("params_frac", "macs_frac", "spend_frac")]
-        row = (
-            bundle.title,
-            str(len(bundle.finals("params_frac"))),
-            _spread(metric(name).shown(1.0) * bundle.finals("test", name), 2),
-            f"{np.nanmean(bundle.finals('params')):,.0f}",
-            *shares,
-            _spread(bundle.finals("seconds") / 60, 1),
-        )
-        rows.append((*row, _blocks_of(bundle)) if blocks else row)
+    columns: list[tuple[str, list[str]]] = [
+        ("", [bundle.title for bundle in finished]),
+        ("seeds", [str(len(bundle.finals("params_frac"))) for bundle in finished]),
+        (f"test {shown.title}", [_spread(shown.shown(1.0) * each.finals("test", shown.name), 2) for each in finished]),
+        ("parameters", [_count(bundle.finals("params")) for bundle in finished]),
+        ("% of full", [_spread(100 * bundle.finals("params_frac"), 1) for bundle in finished]),
+        ("macs, %", [_spread(100 * bundle.finals("macs_frac"), 1) for bundle in finished]),
+        ("spend, %", [_spread(100 * bundle.finals("spend_frac"), 1) for bundle in finished]),
+        ("with growing, %", [_spread(100 * bundle.spends, 1) for bundle in finished]),
+        ("minutes", [_spread(bundle.finals("seconds") / 60, 1) for bundle in finished]),
+        ("blocks", [_blocks_of(bundle) for bundle in finished]),
+    ]
+    if columns[7][1] == columns[6][1]:  # nothing was grown before to be trained from scratch
+        del columns[7]
+    told = [column for column in columns if any(column[1])]
     sentence = (
         "The final networks, on the test data; ± is the deviation over seeds. Shares are of the full model, spend is "
         "of its training."
     )
-    return Table("Results", sentence, (*head, "blocks") if blocks else head, tuple(rows))
+    rows = tuple(zip(*(texts for _, texts in told), strict=True))
+    return Table("Results", sentence, tuple(title for title, _ in told), rows)
 
 
-def _spread(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], digits: int) -> str:
+def _spread(values: FloatArray, digits: int) -> str:
     known = [float(value) for value in values if np.isfinite(value)]
     return spread(known, digits) if known else "not known"
+
+
+def _count(values: FloatArray) -> str:
+    known = values[np.isfinite(values)]
+    return f"{known.mean():,.0f}" if len(known) else "not known"
 
 
 def _blocks_of(bundle: Bundle) -> str:

@@ -13,9 +13,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator
 
-from meristem.metric import metric
 from meristem.report.bundles import Bundle
-from meristem.report.curves import headline, line
+from meristem.report.curves import judged_by, line
 from meristem.report.reading import FloatArray, Shown
 from meristem.report.style import INK, MAP, MUTED, SERIES, Drawing, by_epoch, canvas, legend, shortened, wide_range
 
@@ -160,12 +159,12 @@ def _blocks(bundle: Bundle, mark: str) -> Drawing | None:
     if not stages:
         return None
     figure, panels = canvas(3, 1, height=4.6, sharex=True)
-    name = headline([bundle])
-    if name is not None:
-        values = bundle.column("metrics", f"val_{name}").times(metric(name).shown(1.0))
+    shown = judged_by([bundle])
+    if shown is not None:
+        values = bundle.column("metrics", f"val_{shown.name}").times(shown.shown(1.0))
         if values.known:
             line(panels[0], bundle.epochs, values, SERIES[0], None)
-        panels[0].set_ylabel(metric(name).title)
+        panels[0].set_ylabel(shown.title)
     for cost, colour in (("params", SERIES[1]), ("macs", SERIES[4])):
         line(panels[1], bundle.epochs, bundle.column(f"{cost}_frac").times(100), colour, cost)
     panels[1].set_ylabel("% of full")

@@ -8,46 +8,55 @@ from itertools import cycle
 import numpy as np
 from matplotlib.axes import Axes
 
-from meristem.metric import metric
+from meristem.metric import Metric
 from meristem.report.bundles import Bundle, arm_word, spread
-from meristem.report.curves import headline
+from meristem.report.curves import judged_by
+from meristem.report.reading import FloatArray
 from meristem.report.style import Drawing, canvas, colours, legend
 
 _AXES = (
     ("params_frac", "parameters", "parameters of the final network, % of full"),
     ("macs_frac", "macs", "macs of the final network, % of full"),
-    ("spend_frac", "spend", "macs of training, % of dense"),
+    ("spend", "spend", "macs of training, % of dense"),
 )
 _MARKS = "osD^vPX"
+_LEAST_APART = 0.005  # of the full model
 
 
 def tradeoff_drawings(bundles: Sequence[Bundle]) -> Iterator[Drawing]:
     """Nothing, where fewer than two experiments are finished."""
-    name = headline(bundles)
+    shown = judged_by(bundles)
     finished = [bundle for bundle in bundles if len(bundle.finals("params_frac"))]
-    if name is None or len(finished) < 2:
+    if shown is None or len(finished) < 2:
         return
     arms: dict[str, list[Bundle]] = {}
     for bundle in finished:
         arms.setdefault(bundle.first.method, []).append(bundle)
     for key, word, label in _AXES:
+        costs = [float(spread(_costs(bundle, key)).mean) for bundle in finished]
+        if not max(costs) - min(costs) > _LEAST_APART:  # all in one column: the table says it better
+            continue
         figure, (axes,) = canvas(height=3.3)
         for (method, points), colour, mark in zip(arms.items(), colours(len(arms)), cycle(_MARKS), strict=False):
-            _curve(axes, [_point(bundle, key, name) for bundle in points], arm_word(method), colour, mark)
+            _curve(axes, [_point(bundle, key, shown) for bundle in points], arm_word(method), colour, mark)
         axes.set_xlabel(label)
-        axes.set_ylabel(f"test {metric(name).title}")
+        axes.set_ylabel(f"test {shown.title}")
         legend(axes)
         sentence = (
-            f"Each point is an experiment: the {name} of its final networks on the test data against their {word}; "
-            f"bars are deviations over seeds."
+            f"Each point is an experiment: the {shown.name} of its final networks on the test data against their "
+            f"{word}; bars are deviations over seeds."
         )
-        yield Drawing(f"tradeoff-{word}", f"{name[:1].upper()}{name[1:]} against {word}", sentence, figure)
+        yield Drawing(f"tradeoff-{word}", f"{shown.name[:1].upper()}{shown.name[1:]} against {word}", sentence, figure)
 
 
-def _point(bundle: Bundle, key: str, name: str) -> tuple[float, float, float]:
+def _costs(bundle: Bundle, key: str) -> FloatArray:
+    return bundle.spends if key == "spend" else bundle.finals(key)
+
+
+def _point(bundle: Bundle, key: str, shown: Metric) -> tuple[float, float, float]:
     """Mean cost, mean worth and its deviation."""
-    worth = spread(metric(name).shown(1.0) * bundle.finals("test", name))
-    return 100 * float(spread(bundle.finals(key)).mean), float(worth.mean), float(worth.deviation)
+    worth = spread(shown.shown(1.0) * bundle.finals("test", shown.name))
+    return 100 * float(spread(_costs(bundle, key)).mean), float(worth.mean), float(worth.deviation)
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, float, float]], label: str, colour: str, mark: str) -> None:

@@ -246,6 +246,10 @@ class Live:
         values[places[1]] = made.flatten(0, 1)
         return values
 
+    def stay(self) -> None:
+        """An epoch is over and nothing changes."""
+        self._states.changing(self._masks, self._masks)
+
     def resize_state(self, state: Any) -> Any:
         """A state that was carried from before the last change, as one of the network now; see :class:`Grower`."""
         trained = any(self._tensor(name)._version != version for name, version in self._versions.items())

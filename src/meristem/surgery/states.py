@@ -34,8 +34,13 @@ class States:
         self._made: list[weakref.ref[Tensor]] = []  # what came out since then
 
     def changing(self, masks: Masks, after: Masks) -> None:
-        """Remember the network with ``masks``, which becomes the one with ``after``."""
-        if all(np.array_equal(masks[group], after[group]) for group in self._groups):
+        """Remember the network with ``masks``, which becomes the one with ``after``.
+
+        Where nothing changes, states that have followed the last change are of the network that stays.
+        """
+        if self._same(masks, after):
+            if self._asked:
+                self.forget()
             return
         self._before = [*([] if self._asked else self._before), {group: masks[group] for group in self._groups}]
         self._asked, self._made = False, []

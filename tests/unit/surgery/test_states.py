@@ -171,6 +171,19 @@ def test_called_after_every_change_there_is_no_doubt(spaces) -> None:
         state = tree_map(torch.zeros_like, state)
 
 
+@pytest.mark.parametrize("how", ["an unchanging plan", "no plan"])
+def test_a_step_that_changes_nothing_leaves_a_state_that_has_followed(spaces, how: str) -> None:
+    """Units were exchanged at the same width before: the state is not taken for one from before that."""
+    live, state = made("gru", spaces, [0, 1])
+    live.apply(live.plan({"rnn": [1, 2]}))
+    state = train(live, live.resize_state(state))
+    if how == "no plan":
+        live.stay()
+    else:
+        live.apply(live.plan({"rnn": [1, 2]}))
+    assert live.resize_state(state) is state
+
+
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
