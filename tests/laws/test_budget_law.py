@@ -28,7 +28,8 @@ from meristem.cost.price import Prices
 from meristem.errors import BudgetError
 from nets.common import classifier, conv_bn, mlp, seq
 from nets.conv import basic_block
-from nets.tokens import MatmulAttention, Recurrent, SwiGLU, TokenNet, block
+from nets.recurrent import Recurrent
+from nets.tokens import MatmulAttention, SwiGLU, TokenNet, block
 
 
 @dataclass(frozen=True)

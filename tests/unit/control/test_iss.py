@@ -19,12 +19,12 @@ from helpers import assert_near, build, run
 from meristem import Budget, Grower, Method, Space
 from meristem.cli import main
 from meristem.control.controller import View
-from meristem.control.iss import Lasso, Survivors
+from meristem.control.iss import Lasso, Survivors, _alive
 from meristem.control.method import iss
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from nets.common import classifier, conv_bn, seq
-from nets.tokens import Recurrent
+from nets.recurrent import Recurrent
 
 SpaceOf = Callable[[str], Space]
 STRONG = Lasso(strength=0.3, threshold=0.05)  # kills within a few dozen steps
@@ -223,3 +223,11 @@ def test_the_network_that_comes_out_is_plain(space_of: SpaceOf) -> None:
     small.eval()
     for now, then in zip(run(small, growth.inputs), run(growth.model, growth.inputs), strict=True):
         assert torch.equal(now, then)
+
+
+def test_where_too_few_units_are_left_alive_the_largest_stay() -> None:
+    """A group may need several (the hidden cells of a projected LSTM)."""
+    norms, live = np.array([0.0, 3.0, 0.0, 0.0, 9.0]), np.array([True, True, True, True, False])
+    assert _alive(norms, live, least=0).tolist() == [False, True, False, False, False]
+    assert _alive(norms, live, least=3).tolist() == [True, True, True, False, False]
+    assert _alive(np.zeros(5), live, least=1).tolist() == [True, False, False, False, False]

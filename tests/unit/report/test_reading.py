@@ -113,6 +113,31 @@ def test_seeds_are_put_together_and_the_rest_is_named_by_what_differs(runs: Path
     assert np.allclose(bundles[0].column("params_frac").mean, (first + second) / 2)
 
 
+def rewritten(run: Path, **changes: object) -> None:
+    content = json.loads((run / "run.json").read_text())
+    settings = {**content["settings"], **changes.pop("settings", {})}  # type: ignore[dict-item]
+    (run / "run.json").write_text(json.dumps({**content, "settings": settings, **changes}))
+
+
+def test_a_model_of_the_users_own_is_another_experiment(runs: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(runs / "study" / "b", tmp_path / "b"))
+    rewritten(other, network="my.models:wide")
+    titles = [bundle.title for bundle in bundled(read_runs([runs / "study" / "a", other]))]
+    assert titles == ["tiny", "tiny, my.models:wide"]
+
+
+def test_settings_that_were_not_known_then_make_no_other_experiment(runs: Path, tmp_path: Path) -> None:
+    newer = Path(shutil.copytree(runs / "study" / "b", tmp_path / "b"))
+    rewritten(newer, settings={"fine_tune": 0, "unroll": 0})
+    assert len(bundled(read_runs([runs / "study" / "a", newer]))) == 1
+
+
+def test_epochs_of_fine_tuning_count(run: Path) -> None:
+    (run / "result.json").unlink()
+    rewritten(run, settings={"epochs": 4, "fine_tune": 3})
+    assert any("6 of 7 epochs are there" in sentence for sentence in read_run(run).missing)
+
+
 def test_runs_of_different_length_meet_by_epoch(runs: Path, tmp_path: Path) -> None:
     short = Path(shutil.copytree(runs / "study" / "b", tmp_path / "b"))
     lines = (short / "history.jsonl").read_text().splitlines(keepends=True)
