@@ -11,7 +11,20 @@ from matplotlib.figure import Figure
 from meristem.metric import metric
 from meristem.report.bundles import Bundle, Spread
 from meristem.report.reading import FloatArray, Shown
-from meristem.report.style import INK, MUTED, SERIES, Drawing, by_epoch, canvas, colours, legend, wide_range
+from meristem.report.style import (
+    INK,
+    MUTED,
+    SERIES,
+    Drawing,
+    alone,
+    by_epoch,
+    canvas,
+    colours,
+    file_name,
+    legend,
+    shortened,
+    wide_range,
+)
 
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
@@ -26,8 +39,9 @@ def curve_drawings(bundles: Sequence[Bundle]) -> Iterator[Drawing]:
 def line(axes: Axes, x: FloatArray, values: Spread, colour: str, label: str | None, dashes: object = "-") -> None:
     """A mean, and a band of one deviation to both sides where seeds differ."""
     known = np.isfinite(values.mean)
-    mark = "o" if known.sum() == 1 else None  # a line of one point cannot be seen
-    axes.plot(x[known], values.mean[known], color=colour, label=label, linestyle=dashes, marker=mark, markersize=4)
+    if label is not None and label.startswith("_"):
+        label = f" {label}"  # a legend leaves out what begins with an underscore
+    axes.plot(x[known], values.mean[known], color=colour, label=label, linestyle=dashes, **alone(x[known]))
     if (values.deviation > 0).any():
         low, high = values.mean - values.deviation, values.mean + values.deviation
         axes.fill_between(x[known], low[known], high[known], color=colour, alpha=0.18, linewidth=0)
@@ -51,8 +65,9 @@ def headline(bundles: Sequence[Bundle]) -> str | None:
     """The metric people look at: what the results say, or the first one that is no loss."""
     for bundle in bundles:
         for run in bundle.runs:
-            if run.result is not None and run.result.get("headline"):
-                return str(run.result["headline"])
+            name = (run.result or {}).get("headline")
+            if isinstance(name, str) and name:
+                return name
     names = [name for bundle in bundles for run in bundle.runs for name in run.names("metrics")]
     return next((name.removeprefix("val_") for name in names if name.startswith("val_") and name != "val_loss"), None)
 
@@ -67,14 +82,14 @@ def _metric(bundles: Sequence[Bundle]) -> Drawing | None:
     for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
         line(axes, bundle.epochs, bundle.column("metrics", f"val_{name}").times(scale), colour, bundle.title)
         tests = scale * bundle.finals("test", name)
-        if np.isfinite(tests).any():
+        if np.isfinite(tests).any() and len(bundle.epochs):
             axes.plot(np.full(len(tests), bundle.epochs[-1]), tests, "D", color=colour, markersize=4.5, alpha=0.8)
             sentence = (
                 f"{sentence.partition(' Diamonds')[0]} Diamonds: the {name} of the final network on the test data."
             )
     by_epoch(axes, metric(name).title)
     legend(axes)
-    return Drawing(name, _capital(name), sentence, figure)
+    return Drawing(file_name(name), _capital(name), sentence, figure)
 
 
 def _loss(bundles: Sequence[Bundle]) -> Drawing | None:
@@ -172,7 +187,7 @@ def _total_macs(bundles: Sequence[Bundle]) -> Drawing | None:
             axes.errorbar(total / scale, place, xerr=deviation / scale, color=INK, linewidth=1, capsize=2)
         text = f"{total / scale:.3g}" + (f" ({total / dense:.1%})" if total != dense else "")
         axes.annotate(text, (total / scale, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(rows)), [title for title, *_ in rows])
+    axes.set_yticks(range(len(rows)), [shortened(title, 40) for title, *_ in rows])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.3 * max(total for _, total, *_ in rows) / scale)

@@ -16,7 +16,19 @@ from meristem.metric import metric
 from meristem.report.bundles import Bundle
 from meristem.report.curves import headline, line
 from meristem.report.reading import FloatArray, Shown
-from meristem.report.style import INK, MAP, MUTED, SERIES, Drawing, by_epoch, canvas, legend, shortened, wide_range
+from meristem.report.style import (
+    INK,
+    MAP,
+    MUTED,
+    SERIES,
+    Drawing,
+    alone,
+    by_epoch,
+    canvas,
+    legend,
+    shortened,
+    wide_range,
+)
 
 _MOST_LABELS = 26  # names beside a picture, before they run into each other
 _MOST_PANELS = 8
@@ -88,7 +100,7 @@ def stage_members(run: Shown, groups: Sequence[str]) -> list[tuple[str, list[str
         if stage is not None:
             found.setdefault(stage, []).append(name)
     members = [found[stage] for stage in sorted(found)]
-    together = -(-len(members) // _MOST_PANELS)
+    together = max(1, -(-len(members) // _MOST_PANELS))
     joined = [list(chain(*members[at : at + together])) for at in range(0, len(members), together)]
     return [(f"{number}: {shortened(names[0], 17)} …", names) for number, names in enumerate(joined, 1)]
 
@@ -104,7 +116,7 @@ def _stages(bundle: Bundle, mark: str) -> Drawing | None:
         shares = 100 * _mean(bundle, names)
         colour = SERIES[number % len(SERIES)]
         axes.fill_between(bundle.epochs, shares.min(0), shares.max(0), color=colour, alpha=0.22, linewidth=0)
-        axes.plot(bundle.epochs, shares.mean(0), color=colour)
+        axes.plot(bundle.epochs, shares.mean(0), color=colour, **alone(bundle.epochs))
         axes.set_title(title, fontsize=7.5, loc="left")
         axes.set_ylim(0, 100)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -130,7 +142,7 @@ def _temperature(bundle: Bundle, mark: str) -> Drawing | None:
     figure, (axes,) = canvas()
     shades = colormaps[MAP](np.linspace(0.05, 0.95, len(groups)))
     for row, shade in zip(values, shades, strict=True):
-        axes.plot(bundle.epochs, row, color=shade, linewidth=1.1)
+        axes.plot(bundle.epochs, row, color=shade, linewidth=1.1, **alone(bundle.epochs))
     wide_range(axes, [float(value) for value in values[np.isfinite(values)]])
     by_epoch(axes, "temperature, mean of live units")
     bar = figure.colorbar(ScalarMappable(Normalize(1, max(2, len(groups))), MAP), ax=axes, pad=0.02, aspect=30)
