@@ -102,16 +102,16 @@ def _titles(runs: Sequence[Shown]) -> list[str]:
 
 
 def _has(run: Shown, key: str) -> bool:
-    return not (run.method == "dense" and key == "budget")
+    return key in run.settings and not (run.method == "dense" and key == "budget")
 
 
 def _title(run: Shown, several: bool, differ: Sequence[str]) -> str:
     words = [run.name] if several else []
-    if "method" in differ:
+    if "method" in differ and _has(run, "method"):
         words.append(arm_word(run.method))
     if "budget" in differ and _has(run, "budget"):
         words.append(str(run.settings.get("budget")))
-    words += [f"{key}={run.settings.get(key)}" for key in differ if key not in ("method", "budget")]
+    words += [f"{key}={run.settings.get(key)}" for key in differ if key not in ("method", "budget") and _has(run, key)]
     return legible(", ".join(words) or run.name, 60)
 
 

@@ -20,7 +20,7 @@ from meristem.report.curves import curve_drawings, headline
 from meristem.report.page import Picture, Section, Table, page
 from meristem.report.reading import legible, read_runs
 from meristem.report.structure import structure_drawings
-from meristem.report.style import RC, Drawing, inline, png, svg
+from meristem.report.style import RC, SERIES, Drawing, inline, png, svg
 from meristem.report.tradeoff import tradeoff_drawings
 from meristem.tables import blocks_text, spread
 
@@ -115,13 +115,17 @@ def _about(bundles: Sequence[Bundle]) -> str:
 
 def _remarks(bundles: Sequence[Bundle]) -> Iterator[str]:
     runs = [run for bundle in bundles for run in bundle.runs]
+    folders = [run.folder for run in runs]
     for run in runs:
+        where = run.folder if folders.count(run.folder) == 1 else str(run.path)
         for sentence in run.missing:
-            yield f"{run.folder}: {sentence}" if len(runs) > 1 else sentence
+            yield f"{where}: {sentence}" if len(runs) > 1 else sentence
     for bundle in bundles:
         seeds = [str(run.seed) for run in bundle.runs]
         if len(set(seeds)) < len(seeds):
-            yield f"{bundle.title}: {len(seeds)} runs have {len(set(seeds))} different seeds; each counts as one more."
+            yield f"{bundle.title}: some of its {len(seeds)} runs have the same seed; each of them is counted."
+    if len(bundles) > len(SERIES):
+        yield f"Of {len(bundles)} experiments some have the same colour, and legends name the first; give fewer runs."
     detailed = _detailed(bundles)
     if len(detailed) > _MOST_IN_DETAIL:
         yield (

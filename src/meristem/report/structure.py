@@ -71,7 +71,7 @@ def _widths(bundle: Bundle, mark: str) -> Drawing | None:
     _name_rows(axes, groups)
     axes.grid(visible=False)
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=30)
     bar.set_label("retained, % of its units")
     bar.outline.set_visible(False)
@@ -119,7 +119,7 @@ def _stages(bundle: Bundle, mark: str) -> Drawing | None:
         axes.plot(bundle.epochs, shares.mean(0), color=colour, **alone(bundle.epochs))
         axes.set_title(title, fontsize=7.5, loc="left")
         axes.set_ylim(0, 100)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     for axes in panels[len(members) :]:
         axes.set_visible(False)
     figure.supxlabel("epoch", fontsize=9)
@@ -182,7 +182,7 @@ def _blocks(bundle: Bundle, mark: str) -> Drawing | None:
         _inside(panels[2], bundle.epochs, below, count, shortened(stage, 14))
         below = below + count
     by_epoch(panels[2], "blocks", from_zero=True)
-    panels[2].yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    panels[2].yaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     sentence = (
         "Validation, complexity and depth together, as blocks come and go: each colour of the lowest panel is a stage, "
         "as high as it has blocks."
@@ -219,7 +219,7 @@ def _births(bundle: Bundle, mark: str) -> Drawing | None:
     axes.axhline(0, color=MUTED, linewidth=0.8)
     by_epoch(axes, "units")
     axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     legend(axes)
     sentence = (
         "Units that changed after each epoch: above the line those born and those that came back with what they had "

@@ -84,7 +84,7 @@ def canvas(rows: int = 1, columns: int = 1, height: float = _HEIGHT, **options: 
 def by_epoch(axes: Axes, label: str, from_zero: bool = False) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel(legible(label, 36))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if from_zero:
         axes.set_ylim(bottom=0)
 
