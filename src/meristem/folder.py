@@ -170,6 +170,6 @@ def read_json(path: Path) -> dict[str, Any]:
             raise ValueError("not an object")
     except OSError as error:
         raise FileError(f"{path} cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is damaged ({error})") from None
     return content

@@ -95,7 +95,7 @@ def readable_records(path: str | Path) -> tuple[list[Record], list[int]]:
             if not isinstance(record, dict):
                 raise ValueError("not an object")
             records.append(record)
-        except ValueError:
+        except (ValueError, RecursionError):
             if number < len(lines):
                 damaged.append(number)
     return records, damaged

@@ -34,11 +34,10 @@ def check_drawing() -> None:
 
 def _written(runs: list[Path], out: Path) -> str:
     check_drawing()
+    from meristem.report.reading import legible
     from meristem.report.report import write_report
 
     report = write_report(runs, out)
-    lines = [f"note: {remark}" for remark in report.remarks]
-    figures = len(report.figures) // 2
-    return "\n".join(
-        [*lines, f"The report is {report.page}, with {figures} figures as PNG and SVG in {out / 'figures'}"]
-    )
+    notes = [f"note: {remark}" for remark in report.remarks]
+    figures = f"{len(report.figures) // 2} figures as PNG and SVG in {out / 'figures'}"
+    return "\n".join([*notes, legible(f"The report is {report.page}, with {figures}")])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meristem.report.reading import FloatArray, Shown
+from meristem.report.reading import FloatArray, Shown, legible, number
 
 _IGNORED = frozenset({"seed", "data_dir", "workers", "threads", "widths"})  # that make no other experiment
 
@@ -58,7 +58,7 @@ class Bundle:
 
     def finals(self, *path: str) -> FloatArray:
         """One number of every finished run's result."""
-        return np.array([_found(run.result, path) for run in self.runs if run.result is not None], dtype=np.float64)
+        return np.array([number(run.result, path) for run in self.runs if run.result is not None], dtype=np.float64)
 
     @property
     def spends(self) -> FloatArray:
@@ -74,12 +74,6 @@ def spread(values: FloatArray) -> Spread:
         mean = np.nanmean(values, axis=0)
         several = np.isfinite(values).sum(axis=0) > 1
         return Spread(mean, np.where(several, np.nanstd(values, axis=0, ddof=1), 0.0))
-
-
-def _found(content: Any, path: Sequence[str]) -> float:
-    for key in path:
-        content = content.get(key) if isinstance(content, dict) else None
-    return float(content) if isinstance(content, (int, float)) else float("nan")
 
 
 def bundled(runs: Sequence[Shown]) -> list[Bundle]:
@@ -105,26 +99,28 @@ def _titles(runs: Sequence[Shown]) -> list[str]:
     differ = [key for key in keys if len({str(run.settings.get(key)) for run in runs if _has(run, key)}) > 1]
     several = len({(run.name, run.network) for run in runs}) > 1
     titles = [_title(run, several, differ) for run in runs]
-    return [
-        f"{title} ({run.path.name})" if titles.count(title) > 1 else title
+    titles = [
+        f"{title} ({legible(run.folder, 30)})" if titles.count(title) > 1 else title
         for title, run in zip(titles, runs, strict=True)
     ]
+    again = [titles[:place].count(title) for place, title in enumerate(titles)]
+    return [f"{title} {count + 1}" if count else title for title, count in zip(titles, again, strict=True)]
 
 
 def _has(run: Shown, key: str) -> bool:
-    return not (run.method == "dense" and key == "budget")
+    return key in run.settings and not (run.method == "dense" and key == "budget")
 
 
 def _title(run: Shown, several: bool, differ: Sequence[str]) -> str:
     words = [word for word in (run.name, run.network) if word] if several else []
-    if "method" in differ:
+    if "method" in differ and _has(run, "method"):
         words.append(arm_word(run.method))
     if "budget" in differ and _has(run, "budget"):
         words.append(str(run.settings.get("budget")))
-    words += [f"{key}={run.settings.get(key)}" for key in differ if key not in ("method", "budget")]
-    return ", ".join(words) or run.name
+    words += [f"{key}={run.settings.get(key)}" for key in differ if key not in ("method", "budget") and _has(run, key)]
+    return legible(", ".join(words) or run.name, 60)
 
 
 def arm_word(method: str) -> str:
     """A method as people call it in a comparison."""
-    return {"default": "grown", "dense": "full model"}.get(method, method)
+    return {"default": "grown", "dense": "full model"}.get(method, legible(method, 40))

@@ -11,7 +11,20 @@ from matplotlib.figure import Figure
 from meristem.metric import Metric, headline, metric
 from meristem.report.bundles import Bundle, Spread
 from meristem.report.reading import FloatArray, Shown
-from meristem.report.style import INK, MUTED, SERIES, Drawing, by_epoch, canvas, colours, legend, wide_range
+from meristem.report.style import (
+    INK,
+    MUTED,
+    SERIES,
+    Drawing,
+    alone,
+    by_epoch,
+    canvas,
+    colours,
+    file_name,
+    legend,
+    shortened,
+    wide_range,
+)
 
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
@@ -26,8 +39,9 @@ def curve_drawings(bundles: Sequence[Bundle]) -> Iterator[Drawing]:
 def line(axes: Axes, x: FloatArray, values: Spread, colour: str, label: str | None, dashes: object = "-") -> None:
     """A mean, and a band of one deviation to both sides where seeds differ."""
     known = np.isfinite(values.mean)
-    mark = "o" if known.sum() == 1 else None  # a line of one point cannot be seen
-    axes.plot(x[known], values.mean[known], color=colour, label=label, linestyle=dashes, marker=mark, markersize=4)
+    if label is not None and label.startswith("_"):
+        label = f" {label}"  # a legend leaves out what begins with an underscore
+    axes.plot(x[known], values.mean[known], color=colour, label=label, linestyle=dashes, **alone(x[known]))
     if (values.deviation > 0).any():
         low, high = values.mean - values.deviation, values.mean + values.deviation
         axes.fill_between(x[known], low[known], high[known], color=colour, alpha=0.18, linewidth=0)
@@ -51,8 +65,8 @@ def judged_by(bundles: Sequence[Bundle]) -> Metric | None:
     """The metric people look at: what the results say, or the first one that is no loss."""
     runs = [run for bundle in bundles for run in bundle.runs]
     for run in runs:
-        if run.result is not None and isinstance(run.result.get("headline"), str):
-            return headline(run.result)
+        if run.result is not None and isinstance(name := run.result.get("headline"), str) and name:
+            return headline(run.result) if isinstance(run.result.get("metric", {}), dict) else metric(name)
     names = [name for run in runs for name in run.names("metrics")]
     found = next((name for name in names if name.startswith("val_") and name != "val_loss"), None)
     return None if found is None else metric(found.removeprefix("val_"))
@@ -78,7 +92,7 @@ def _metric(bundles: Sequence[Bundle]) -> Drawing | None:
             )
     by_epoch(axes, shown.title)
     legend(axes)
-    return Drawing(name, _capital(name), sentence, figure)
+    return Drawing(file_name(name), _capital(name), sentence, figure)
 
 
 def _loss(bundles: Sequence[Bundle]) -> Drawing | None:
@@ -176,7 +190,7 @@ def _total_macs(bundles: Sequence[Bundle]) -> Drawing | None:
             axes.errorbar(total / scale, place, xerr=deviation / scale, color=INK, linewidth=1, capsize=2)
         text = f"{total / scale:.3g}" + (f" ({total / dense:.1%})" if total != dense else "")
         axes.annotate(text, (total / scale, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(rows)), [title for title, *_ in rows])
+    axes.set_yticks(range(len(rows)), [shortened(title, 40) for title, *_ in rows])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.3 * max(total for _, total, *_ in rows) / scale)

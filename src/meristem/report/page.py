@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from meristem.report.reading import legible
 from meristem.report.style import INK, LINE, MUTED, SERIES, SERIES_DARK
 
 
@@ -42,33 +43,37 @@ class Section:
 
 def page(title: str, about: str, remarks: Sequence[str], sections: Sequence[Section]) -> str:
     """The whole page. ``remarks`` are sentences about what is not there."""
-    body = [f"<header><h1>{escape(title)}</h1><p>{escape(about)}</p></header>"]
+    body = [f"<header><h1>{_text(title)}</h1><p>{_text(about)}</p></header>"]
     if remarks:
-        items = "".join(f"<li>{escape(remark)}</li>" for remark in remarks)
+        items = "".join(f"<li>{_text(remark)}</li>" for remark in remarks)
         body.append(f'<section class="remarks"><h2>What is not here</h2><ul>{items}</ul></section>')
     body += [_section(section) for section in sections]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
+        f"<title>{_text(title)}</title><style>{STYLE}</style></head>\n"
         f"<body><main>{''.join(body)}</main></body></html>\n"
     )
+
+
+def _text(text: str) -> str:
+    return escape(legible(text))
 
 
 def _section(section: Section) -> str:
     inside = "".join(_picture(part) if isinstance(part, Picture) else _table(part) for part in section.parts)
     inside = f'<div class="parts">{inside}</div>'
     if section.folded:
-        return f"<details><summary><h2>{escape(section.title)}</h2></summary>{inside}</details>"
-    return f"<section><h2>{escape(section.title)}</h2>{inside}</section>"
+        return f"<details><summary><h2>{_text(section.title)}</h2></summary>{inside}</details>"
+    return f"<section><h2>{_text(section.title)}</h2>{inside}</section>"
 
 
 def _picture(picture: Picture) -> str:
     kind = ' class="tall"' if picture.tall else ""
     return (
-        f'<figure{kind} id="{escape(picture.name)}"><h3>{escape(picture.title)}</h3>{picture.svg}'
-        f"<figcaption>{escape(picture.sentence)}</figcaption></figure>\n"
+        f'<figure{kind} id="{_text(picture.name)}"><h3>{_text(picture.title)}</h3>{picture.svg}'
+        f"<figcaption>{_text(picture.sentence)}</figcaption></figure>\n"
     )
 
 
@@ -76,14 +81,14 @@ def _table(table: Table) -> str:
     head = _row("th", table.head, table.words)
     rows = "".join(_row("td", row, table.words) for row in table.rows)
     return (
-        f'<div class="table"><h3>{escape(table.title)}</h3><p>{escape(table.sentence)}</p>'
+        f'<div class="table"><h3>{_text(table.title)}</h3><p>{_text(table.sentence)}</p>'
         f'<div class="scroll"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div></div>\n'
     )
 
 
 def _row(cell: str, texts: Sequence[str], words: int) -> str:
     cells = (
-        f"<{cell}>{escape(text)}</{cell}>" if column < words else f'<{cell} class="number">{escape(text)}</{cell}>'
+        f"<{cell}>{_text(text)}</{cell}>" if column < words else f'<{cell} class="number">{_text(text)}</{cell}>'
         for column, text in enumerate(texts)
     )
     return f"<tr>{''.join(cells)}</tr>"
@@ -101,6 +106,7 @@ STYLE = (
     """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+body{overflow-wrap:anywhere}
 main{max-width:1240px;margin:0 auto;padding:1.2rem}
 h1{font-size:1.6rem;margin:.2rem 0}
 h2{font-size:1.2rem;margin:1.6rem 0 .6rem}

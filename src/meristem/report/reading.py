@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +25,9 @@ from meristem.space.outline import width
 Record = dict[str, Any]
 FloatArray = npt.NDArray[np.float64]
 _DEEPEST = 4  # folders below a given one in which runs are looked for
+_LARGEST = 1e100  # what is beyond it is damage, and would break sums and scales
+_LAST_EPOCH = 10**7
+_DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)  # what content of another shape leads to
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class Shown:
         return self.settings.get("seed", 0)
 
     @property
+    def folder(self) -> str:
+        """The last part of its path, whichever way that is written."""
+        return self.path.resolve().name
+
+    @property
     def method(self) -> str:
         return str(self.settings.get("method", "unknown"))
 
@@ -56,15 +65,19 @@ class Shown:
         """The budget as shares of the full model, as far as they are known."""
         if self.method == "dense":
             return {}
-        costs = {name: (self.outline or {}).get(name) for name in ("params", "macs")}
-        dense = {name: float(pair[1]) for name, pair in costs.items() if isinstance(pair, list) and len(pair) == 2}
+        costs: dict[str, float] = {}
+        for name in ("params", "macs"):
+            pair = (self.outline or {}).get(name)
+            with suppress(*_DAMAGE):
+                costs[name] = float(pair[1])  # type: ignore[index]
+        dense = {name: cost for name, cost in costs.items() if np.isfinite(cost) and cost > 0}
         with suppress(MeristemError):
             return Budget.parse(str(self.settings.get("budget"))).shares_of(dense)
         return {}
 
     def column(self, *path: str) -> FloatArray:
         """One number of every record, NaN where there is none: ``column("metrics", "train_loss")``."""
-        return np.array([_number(record, path) for record in self.records], dtype=np.float64)
+        return np.array([number(record, path) for record in self.records], dtype=np.float64)
 
     def names(self, *path: str) -> list[str]:
         """Under which names some record holds something at ``path``, in the order of their first appearance."""
@@ -94,26 +107,45 @@ class Shown:
     @property
     def width_groups(self) -> list[str]:
         """Groups of filters, cells or heads, in the order of the network."""
-        return [name for name in self.full if name not in self.depth_groups and name in self.names("widths")]
+        known = set(self.names("widths")) - self.depth_groups
+        return [name for name in self.full if name in known]
 
     @property
     def layers(self) -> list[tuple[str, float, float, int]]:
-        """Every layer of the final network: its module, its width, its full width, its stage."""
+        """Every layer of the final network: its module, its width, its full width, its stage.
+
+        None where the last record does not tell the widths of all groups.
+        """
         if self.outline is None or not self.records:
             return []
-        last = self.records[-1].get("widths")
-        widths = {**dict.fromkeys(self.full, 0.0), **(last if isinstance(last, dict) else {})}
+        widths = {name: number(self.records[-1], ("widths", name)) for name in self.full}
+        if not np.isfinite(list(widths.values())).all():
+            return []
         return [
             (layer["module"], width(layer["out"], widths), float(layer["out"]["size"]), int(layer["stage"]))
             for layer in self.outline["layers"]
         ]
 
 
-def _number(record: Record, path: Sequence[str]) -> float:
-    content: Any = record
+def number(content: Any, path: Sequence[str]) -> float:
+    """The number that stands at ``path``, NaN where there is none.
+
+    >>> number({"a": {"b": 3}}, ("a", "b")), number({"a": "b"}, ("a", "b"))
+    (3.0, nan)
+    """
     for key in path:
         content = content.get(key) if isinstance(content, dict) else None
-    return float(content) if isinstance(content, (int, float)) else float("nan")
+    return float(content) if isinstance(content, (int, float)) and abs(content) < _LARGEST else float("nan")
+
+
+def legible(text: str, most: int | None = None) -> str:
+    """As it can be put on a page and a screen: in one line, of whole characters, not longer than ``most``.
+
+    >>> legible("a\\nb"), legible("resnet20-of-mine", 9)
+    ('a\ufffdb', 'resnet20…')
+    """
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    return text if most is None or len(text) <= most else text[: most - 1] + "…"
 
 
 # --- one folder ---
@@ -131,8 +163,10 @@ def read_run(path: Path) -> Shown:
             raise
         content = {}
         missing.append(f"What was run is not known: {error}.")
-    written = content.get("settings")
-    settings = known_settings(written) if isinstance(written, dict) else {}
+    written = content.get("settings", {})
+    settings = known_settings(written) if written and isinstance(written, dict) else {}
+    if not isinstance(written, dict):
+        missing.append(f"What was run is not known: the settings in {folder.description} are damaged.")
     records = _records(folder, missing)
     result = _json(folder.result, RESULT_FORMAT, missing) if folder.result.exists() else None
     if result is None:
@@ -143,9 +177,25 @@ def read_run(path: Path) -> Shown:
             "The outline of the full network is not there: widths are shown as shares of the largest that was seen, "
             "and the final network is not drawn."
         )
-    name = str(content.get("name", path.name))
-    network = str(content.get("network") or "")
-    return Shown(path, name, network, settings, tuple(records), result, outline, tuple(missing))
+    name, network = legible(str(content.get("name") or path.resolve().name), 60), content.get("network")
+    network = legible(network, 60) if isinstance(network, str) else ""
+    shown = Shown(path, name, network, settings, tuple(records), result, outline, ())
+    return dataclasses.replace(shown, missing=(*missing, *_unknown(shown)))
+
+
+def _unknown(run: Shown) -> Iterator[str]:
+    """Where the records and the outline do not fit."""
+    if run.outline is None or not run.records:
+        return
+    strange = [name for name in run.names("widths") if name not in run.full]
+    if strange:
+        yield f"Groups that the outline of the full network does not have are left out: {_listed(strange)}."
+    if not run.layers:
+        yield "The final network is not drawn: its layers, or the widths of its groups, are not known."
+
+
+def _listed(items: Sequence[Any]) -> str:
+    return ", ".join(legible(str(item), 60) for item in items[:5]) + (" and more" if len(items) > 5 else "")
 
 
 def _records(folder: Folder, missing: list[str]) -> list[Record]:
@@ -155,12 +205,22 @@ def _records(folder: Folder, missing: list[str]) -> list[Record]:
         missing.append(f"There is no history: {error}.")
         return []
     if damaged:
-        lines = ", ".join(map(str, damaged[:5])) + (" and more" if len(damaged) > 5 else "")
-        missing.append(f"Damaged lines of {folder.history.name} are left out: {lines}.")
+        missing.append(f"Damaged lines of {folder.history.name} are left out: {_listed(damaged)}.")
     if not records:
         missing.append("No epoch is finished yet.")
-    numbered = [record for record in records if np.isfinite(_number(record, ("epoch",)))]
-    return sorted(numbered, key=lambda record: _number(record, ("epoch",)))
+    return _by_epoch(records, missing)
+
+
+def _by_epoch(records: Sequence[Record], missing: list[str]) -> list[Record]:
+    """One record an epoch, in their order."""
+    numbered = [(number(record, ("epoch",)), record) for record in records]
+    numbered = [(epoch, record) for epoch, record in numbered if 1 <= epoch <= _LAST_EPOCH and epoch.is_integer()]
+    if len(numbered) < len(records):
+        missing.append(f"Records that name no epoch are left out: {len(records) - len(numbered)}.")
+    found = dict(numbered)
+    if len(found) < len(numbered):
+        missing.append("Some epochs have several records: the last of each is taken.")
+    return [found[epoch] for epoch in sorted(found)]
 
 
 def _unfinished(records: Sequence[Record], settings: Mapping[str, Any]) -> str:
@@ -184,36 +244,67 @@ def _outline(path: Path, missing: list[str]) -> Mapping[str, Any] | None:
     content = _json(path, OUTLINE_FORMAT, missing)
     try:
         if content is not None:
-            full = {str(group["name"]): float(group["units"]) for group in content["groups"] if group["kind"]}
+            for group in content["groups"]:
+                _check_group(group)
+            full = {group["name"]: group["units"] for group in content["groups"]}
             for layer in content["layers"]:
-                width(layer["out"], full), str(layer["module"]), int(layer["stage"])
-    except (KeyError, TypeError, ValueError):
+                _check_layer(layer, full)
+    except _DAMAGE:
         missing.append(f"{path} is damaged.")
         return None
     return content
 
 
+def _check_group(group: Mapping[str, Any]) -> None:
+    names = [group["name"], group["kind"], *list[Any](group["makers"])]
+    numbers = [number(group, (key,)) for key in ("units", "params_frac")]
+    if not (all(isinstance(name, str) for name in names) and np.isfinite(numbers).all() and numbers[0] >= 1):
+        raise ValueError("not a group")
+
+
+def _check_layer(layer: Mapping[str, Any], full: Mapping[str, float]) -> None:
+    known = np.isfinite(width(layer["out"], full)) and number(layer, ("out", "size")) > 0
+    if not (isinstance(layer["module"], str) and known and int(layer["stage"]) >= 0):
+        raise ValueError("not a layer")
+
+
 # --- several ---
 
 
-def read_runs(paths: Sequence[Path]) -> list[Shown]:
-    """The runs in the folders given, or below them, the full models trained beside them included."""
-    found: dict[Path, None] = {}
+def read_runs(paths: Sequence[Path], remarks: list[str] | None = None) -> list[Shown]:
+    """The runs in the folders given, or below them, the full models trained beside them included.
+
+    What cannot be looked into is told in ``remarks``.
+    """
+    found: dict[Path, Path] = {}
+    closed: list[str] = []
     for path in paths:
         if not path.is_dir():
             raise FileError(f"{path} is no folder; give the folder of a run, or one with runs in it")
-        inside = list(_folders(path, _DEEPEST))
+        inside = list(_folders(path, _DEEPEST, closed))
         if not inside:
             raise FileError(
                 f"there is no run in {path}: neither it nor a folder below holds a run.json or history.jsonl"
             )
-        found.update(dict.fromkeys(inside))
-    return [read_run(path) for path in found]
+        for folder in inside:
+            found.setdefault(folder.resolve(), folder)
+    if closed and remarks is not None:
+        remarks.append(f"Folders that cannot be looked into are left out: {_listed(closed)}.")
+    return [read_run(path) for path in found.values()]
 
 
-def _folders(path: Path, deep: int) -> Iterator[Path]:
-    if Folder(path).description.is_file() or Folder(path).history.is_file():
+def _folders(path: Path, deep: int, closed: list[str]) -> Iterator[Path]:
+    try:
+        entries = {entry.name: entry for entry in os.scandir(path)}
+        holds_run = any(
+            file.name in entries and file.is_file() for file in (Folder(path).description, Folder(path).history)
+        )
+        inside = sorted(entry.path for entry in entries.values() if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        closed.append(str(path))
+        return
+    if holds_run:
         yield path
     if deep:
-        for inner in sorted(entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)):
-            yield from _folders(Path(inner), deep - 1)
+        for inner in inside:
+            yield from _folders(Path(inner), deep - 1, closed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +17,9 @@ from meristem.report.architecture import architecture_drawing
 from meristem.report.bundles import Bundle, bundled
 from meristem.report.curves import curve_drawings, judged_by
 from meristem.report.page import Picture, Section, Table, page
-from meristem.report.reading import FloatArray, read_runs
+from meristem.report.reading import FloatArray, legible, read_runs
 from meristem.report.structure import structure_drawings
-from meristem.report.style import RC, Drawing, inline, png, svg
+from meristem.report.style import RC, SERIES, Drawing, inline, png, svg
 from meristem.report.tradeoff import tradeoff_drawings
 from meristem.tables import blocks_text, spread
 
@@ -35,12 +37,14 @@ class Report:
 
 def write_report(runs: Sequence[Path], out: Path) -> Report:
     """Draw the runs in these folders, or below them, into ``out``: ``report.html`` and ``figures``."""
-    bundles = bundled(read_runs(runs))
-    remarks = tuple(_remarks(bundles))
+    left_out: list[str] = []
+    bundles = bundled(read_runs(runs, left_out))
+    remarks = tuple(legible(remark) for remark in (*left_out, *_remarks(bundles)))
     files: list[Path] = []
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        with rc_context(RC):
+        with rc_context(RC), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a browser has it, a PNG shows a box
             sections = [
                 Section(title, tuple(_kept(part, out, files) for part in parts), folded)
                 for title, parts, folded in _content(bundles)
@@ -57,6 +61,8 @@ def _kept(part: Drawing | Table, out: Path, files: list[Path]) -> Picture | Tabl
     """A drawing goes into the page and beside it."""
     if isinstance(part, Table):
         return part
+    while out / "figures" / f"{part.name}.svg" in files:  # a metric that is named as another figure
+        part = dataclasses.replace(part, name=f"{part.name}-2")
     text = svg(part)
     for ending, content in (("svg", text.encode()), ("png", png(part))):
         path = out / "figures" / f"{part.name}.{ending}"
@@ -77,13 +83,18 @@ def _content(bundles: Sequence[Bundle]) -> Iterator[tuple[str, list[Drawing | Ta
     outcome: list[Drawing | Table] = [table] if (table := _results(bundles)) else []
     yield "What came out", [*outcome, *tradeoff_drawings(bundles)], False
     yield "How it went", list(curve_drawings(bundles)), False
-    detailed = [bundle for bundle in bundles if bundle.first.method != "dense" and bundle.first.records]
+    detailed = _detailed(bundles)
     for number, bundle in enumerate(detailed[:_MOST_IN_DETAIL], 1):
         mark = f"{number}-" if len(detailed) > 1 else ""
         parts: list[Drawing | Table] = list(structure_drawings(bundle, mark))
         drawing, table = architecture_drawing(bundle, mark), _groups(bundle)
         parts += [part for part in (drawing, table) if part is not None]
         yield f"What grew: {bundle.title}" if compared else "What grew", parts, number > 1
+
+
+def _detailed(bundles: Sequence[Bundle]) -> list[Bundle]:
+    """Those of which something grew."""
+    return [bundle for bundle in bundles if bundle.first.method != "dense" and bundle.first.records]
 
 
 def _title(bundles: Sequence[Bundle]) -> str:
@@ -97,16 +108,25 @@ def _about(bundles: Sequence[Bundle]) -> str:
         return f"{len(runs)} runs of {len(bundles)} experiment{'s' * (len(bundles) > 1)}."
     settings = runs[0].settings
     told = ("method", "budget", "seed", "epochs", "fine_tune", "batch", "lr")
-    words = [f"{key} {settings[key]}" for key in told if settings.get(key) or (key == "seed" and key in settings)]
-    return ", ".join(words) + "." if words else str(runs[0].path.name)
+    keys = [key for key in told if settings.get(key) or (key == "seed" and settings.get(key) is not None)]
+    words = [f"{key} {legible(str(settings[key]), 60)}" for key in keys]
+    return ", ".join(words) + "." if words else runs[0].folder
 
 
 def _remarks(bundles: Sequence[Bundle]) -> Iterator[str]:
     runs = [run for bundle in bundles for run in bundle.runs]
+    folders = [run.folder for run in runs]
     for run in runs:
+        where = run.folder if folders.count(run.folder) == 1 else str(run.path)
         for sentence in run.missing:
-            yield f"{run.path.name}: {sentence}" if len(runs) > 1 else sentence
-    detailed = [bundle for bundle in bundles if bundle.first.method != "dense"]
+            yield f"{where}: {sentence}" if len(runs) > 1 else sentence
+    for bundle in bundles:
+        seeds = [str(run.seed) for run in bundle.runs]
+        if len(set(seeds)) < len(seeds):
+            yield f"{bundle.title}: some of its {len(seeds)} runs have the same seed; each of them is counted."
+    if len(bundles) > len(SERIES):
+        yield f"Of {len(bundles)} experiments some have the same colour, and legends name the first; give fewer runs."
+    detailed = _detailed(bundles)
     if len(detailed) > _MOST_IN_DETAIL:
         yield (
             f"What grew is drawn for the first {_MOST_IN_DETAIL} of {len(detailed)} experiments; "
@@ -153,8 +173,8 @@ def _count(values: FloatArray) -> str:
 
 
 def _blocks_of(bundle: Bundle) -> str:
-    found = {blocks_text(run.result["blocks"]): None for run in bundle.runs if run.result and run.result.get("blocks")}
-    return " / ".join(found)
+    found = [(run.result or {}).get("blocks") for run in bundle.runs]
+    return " / ".join(dict.fromkeys(blocks_text(blocks) for blocks in found if isinstance(blocks, dict) and blocks))
 
 
 def _groups(bundle: Bundle) -> Table | None:
@@ -165,13 +185,14 @@ def _groups(bundle: Bundle) -> Table | None:
     rows = []
     for name, full in run.full.items():
         widths = run.column("widths", name)
-        if not np.isfinite(widths).any():
+        widths = widths[np.isfinite(widths)]
+        if not len(widths):
             continue
         group = about.get(name, {})
         params = f"{100 * group['params_frac']:.1f}" if "params_frac" in group else ""
         numbers = (
             f"{widths[0]:g}",
-            f"{np.nanmax(widths):g}",
+            f"{widths.max():g}",
             f"{widths[-1]:g}",
             f"{full:g}",
             f"{100 * widths[-1] / full:.0f}",

@@ -16,7 +16,19 @@ from matplotlib.ticker import MaxNLocator
 from meristem.report.bundles import Bundle
 from meristem.report.curves import judged_by, line
 from meristem.report.reading import FloatArray, Shown
-from meristem.report.style import INK, MAP, MUTED, SERIES, Drawing, by_epoch, canvas, legend, shortened, wide_range
+from meristem.report.style import (
+    INK,
+    MAP,
+    MUTED,
+    SERIES,
+    Drawing,
+    alone,
+    by_epoch,
+    canvas,
+    legend,
+    shortened,
+    wide_range,
+)
 
 _MOST_LABELS = 26  # names beside a picture, before they run into each other
 _MOST_PANELS = 8
@@ -60,7 +72,7 @@ def _widths(bundle: Bundle, mark: str) -> Drawing | None:
     _name_rows(axes, groups)
     axes.grid(visible=False)
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=30)
     bar.set_label("retained, % of its units")
     bar.outline.set_visible(False)
@@ -95,7 +107,7 @@ def stage_members(run: Shown, groups: Sequence[str]) -> list[tuple[str, list[str
         if stage is not None:
             found.setdefault(stage, []).append(name)
     members = [found[stage] for stage in sorted(found)]
-    together = -(-len(members) // _MOST_PANELS)
+    together = max(1, -(-len(members) // _MOST_PANELS))
     joined = [list(chain(*members[at : at + together])) for at in range(0, len(members), together)]
     return [(f"{number}: {shortened(names[0], 17)} …", names) for number, names in enumerate(joined, 1)]
 
@@ -112,10 +124,10 @@ def _stages(bundle: Bundle, mark: str) -> Drawing | None:
         shares = 100 * _mean(bundle, names)
         colour = SERIES[number % len(SERIES)]
         axes.fill_between(bundle.epochs, shares.min(0), shares.max(0), color=colour, alpha=0.22, linewidth=0)
-        axes.plot(bundle.epochs, shares.mean(0), color=colour)
+        axes.plot(bundle.epochs, shares.mean(0), color=colour, **alone(bundle.epochs))
         axes.set_title(title, fontsize=7.5, loc="left")
         axes.set_ylim(0, top)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     for axes in panels[len(members) :]:
         axes.set_visible(False)
     figure.supxlabel("epoch", fontsize=9)
@@ -138,7 +150,7 @@ def _temperature(bundle: Bundle, mark: str) -> Drawing | None:
     figure, (axes,) = canvas()
     shades = colormaps[MAP](np.linspace(0.05, 0.95, len(groups)))
     for row, shade in zip(values, shades, strict=True):
-        axes.plot(bundle.epochs, row, color=shade, linewidth=1.1)
+        axes.plot(bundle.epochs, row, color=shade, linewidth=1.1, **alone(bundle.epochs))
     wide_range(axes, [float(value) for value in values[np.isfinite(values)]])
     by_epoch(axes, "temperature, mean of live units")
     bar = figure.colorbar(ScalarMappable(Normalize(1, max(2, len(groups))), MAP), ax=axes, pad=0.02, aspect=30)
@@ -178,7 +190,7 @@ def _blocks(bundle: Bundle, mark: str) -> Drawing | None:
         _inside(panels[2], bundle.epochs, below, count, shortened(stage, 14))
         below = below + count
     by_epoch(panels[2], "blocks", from_zero=True)
-    panels[2].yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    panels[2].yaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
     sentence = (
         "Validation, complexity and depth together, as blocks come and go: each colour of the lowest panel is a stage, "
         "as high as it has blocks."
@@ -215,7 +227,7 @@ def _births(bundle: Bundle, mark: str) -> Drawing | None:
     axes.axhline(0, color=MUTED, linewidth=0.8)
     by_epoch(axes, "units")
     axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     legend(axes)
     sentence = (
         "Units that changed after each epoch: above the line those born and those that came back with what they had "

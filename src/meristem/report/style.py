@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from matplotlib import rc_context
@@ -17,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from meristem.report.reading import legible
 
 INK, MUTED, LINE, PAPER = "#22262e", "#687080", "#d8dce3", "#fdfdfd"
 # Told apart with any kind of colour vision (after Okabe and Ito), without the yellow that is lost on white.
@@ -35,6 +38,8 @@ RC: Any = {  # matplotlib types its keys one by one
     "legend.fontsize": 8,
     "legend.frameon": False,
     "text.color": INK,
+    "text.parse_math": False,  # a dollar in a name is a dollar
+    "text.usetex": False,
     "axes.labelcolor": INK,
     "axes.edgecolor": MUTED,
     "axes.linewidth": 0.7,
@@ -78,10 +83,15 @@ def canvas(rows: int = 1, columns: int = 1, height: float = _HEIGHT, **options: 
 
 def by_epoch(axes: Axes, label: str, from_zero: bool = False) -> None:
     axes.set_xlabel("epoch")
-    axes.set_ylabel(label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel(legible(label, 36))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if from_zero:
         axes.set_ylim(bottom=0)
+
+
+def alone(points: Sized) -> dict[str, Any]:
+    """A line of one point cannot be seen: it gets a mark."""
+    return {"marker": "o", "markersize": 4} if len(points) == 1 else {}
 
 
 def wide_range(axes: Axes, values: Sequence[float]) -> None:
@@ -108,7 +118,16 @@ def shortened(name: str, most: int = 22) -> str:
     >>> shortened("stages.0.0.conv1"), shortened("encoder.layers.10.attention.self", 20)
     ('stages.0.0.conv1', '…s.10.attention.self')
     """
+    name = legible(name)
     return name if len(name) <= most else "…" + name[-(most - 1) :]
+
+
+def file_name(name: str) -> str:
+    """
+    >>> file_name("accuracy"), file_name("../F1 (macro)"), file_name("точность")
+    ('accuracy', 'F1-macro', 'metric')
+    """
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:40] or "metric"
 
 
 def png(drawing: Drawing) -> bytes:
@@ -133,8 +152,8 @@ def inline(text: str, drawing: Drawing) -> str:
     text = re.sub(
         r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1
     )
-    text = text.replace("<svg ", f'<svg role="img" aria-label="{drawing.title}" ', 1)
-    mark = drawing.name.replace("/", "-")
+    text = text.replace("<svg ", f'<svg role="img" aria-label="{escape(legible(drawing.title))}" ', 1)
+    mark = drawing.name
     text = re.sub(r'\bid="([^"]+)"', rf'id="{mark}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{mark}-\1)", text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{mark}-\1"', text)

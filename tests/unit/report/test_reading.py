@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from meristem.errors import FileError
 from meristem.report.bundles import bundled, spread
-from meristem.report.reading import read_run, read_runs
+from meristem.report.reading import legible, read_run, read_runs
 
 
 @pytest.fixture
@@ -151,3 +153,115 @@ def test_runs_of_different_length_meet_by_epoch(runs: Path, tmp_path: Path) -> N
 def test_the_spread_of_nothing_is_unknown() -> None:
     assert not spread(np.full((2, 3), np.nan)).known
     assert spread(np.array([1.0, 3.0])).deviation == pytest.approx(2**0.5)
+
+
+# --- damage of every kind ---
+
+
+def changed(run: Path, file: str, **parts: Any) -> None:
+    content = json.loads((run / file).read_text())
+    (run / file).write_text(json.dumps({**content, **parts}))
+
+
+@pytest.mark.parametrize("settings", [[], "x", None, -1])
+def test_settings_of_another_shape_are_not_known(run: Path, settings: Any) -> None:
+    changed(run, "run.json", settings=settings, name=None)
+    shown = read_run(run)
+    assert (shown.settings, shown.name, shown.caps) == ({}, "run", {})
+    assert any("settings in" in sentence and "are damaged" in sentence for sentence in shown.missing)
+
+
+@pytest.mark.parametrize("budget", ["params=-5%", "params=1e400,macs=7", "=,%", {"a": 1}, 3])
+def test_a_budget_that_means_nothing_caps_nothing(run: Path, budget: Any) -> None:
+    changed(run, "run.json", settings={"budget": budget})
+    changed(run, "space.json", params=[0, 0], macs=[1, None])
+    assert read_run(run).caps == {}
+
+
+@pytest.mark.parametrize(
+    "group",
+    [{"units": 0}, {"units": None}, {"units": 1e308}, {"params_frac": "x"}, {"makers": [[1]]}, {"name": "other"}],
+)
+def test_an_outline_with_a_damaged_group_is_done_without(run: Path, group: dict[str, Any]) -> None:
+    first, *others = json.loads((run / "space.json").read_text())["groups"]
+    changed(run, "space.json", groups=[{**first, **group}, *others])
+    assert read_run(run).outline is None
+
+
+@pytest.mark.parametrize("layer", [{"out": {"size": 4, "terms": [[1, ["no"]]]}}, {"stage": 1e400}, {"module": None}])
+def test_an_outline_with_a_damaged_layer_is_done_without(run: Path, layer: dict[str, Any]) -> None:
+    first, *others = json.loads((run / "space.json").read_text())["layers"]
+    changed(run, "space.json", layers=[{**first, **layer}, *others])
+    assert read_run(run).outline is None
+
+
+def test_widths_that_the_outline_does_not_know_are_named(run: Path) -> None:
+    (run / "history.jsonl").write_text(json.dumps({"epoch": 1, "widths": {"other": 3}}) + "\n")
+    shown = read_run(run)
+    assert (shown.layers, shown.width_groups) == ([], [])
+    assert any("does not have are left out: other." in sentence for sentence in shown.missing)
+    assert any("The final network is not drawn" in sentence for sentence in shown.missing)
+
+
+def test_an_outline_without_layers_draws_no_network(run: Path) -> None:
+    changed(run, "space.json", layers=[])
+    assert any("The final network is not drawn" in sentence for sentence in read_run(run).missing)
+
+
+def test_every_epoch_has_one_record(run: Path) -> None:
+    epochs = [2, 1, 2, -1, 0, 1.5, 10**400, None]
+    lines = [json.dumps({"epoch": epoch, "seconds": place}) for place, epoch in enumerate(epochs)]
+    (run / "history.jsonl").write_text("\n".join(lines) + "\n")
+    shown = read_run(run)
+    assert (shown.epochs.tolist(), shown.column("seconds").tolist()) == ([1, 2], [1, 2])
+    assert "Records that name no epoch are left out: 5." in shown.missing
+    assert "Some epochs have several records: the last of each is taken." in shown.missing
+
+
+def test_json_that_is_nested_without_end_is_damage(run: Path) -> None:
+    for name in ("run.json", "result.json", "space.json"):
+        (run / name).write_text("[" * 100_000)
+    (run / "history.jsonl").write_text("[" * 100_000 + "\n" + '{"epoch": 1}\n')
+    shown = read_run(run)
+    assert (shown.epochs.tolist(), shown.outline, shown.result) == ([1], None, None)
+
+
+def test_numbers_beyond_all_measure_are_not_known(run: Path) -> None:
+    changed(run, "result.json", params=10**400, params_frac=1e308, macs_frac=None, test=[])
+    (bundle,) = bundled([read_run(run)])
+    for path in (("params",), ("params_frac",), ("macs_frac",), ("test", "accuracy")):
+        assert np.isnan(bundle.finals(*path)).all()
+
+
+def test_a_run_is_read_once_however_its_path_is_written(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(runs / "study")
+    (tmp_path / "link2").symlink_to(tmp_path / "link2")
+    assert len(read_runs([runs / "study", runs / "deep" / ".." / "study", tmp_path / "link" / "a"])) == 4
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(runs: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / "closed").mkdir()
+    scan = os.scandir
+
+    def refusing(path: Path) -> Any:  # a test may be run by one whom nothing is closed to
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    remarks: list[str] = []
+    assert len(read_runs([run], remarks)) == 1
+    assert remarks == [f"Folders that cannot be looked into are left out: {legible(str(run / 'closed'), 60)}."]
+
+
+def test_runs_of_which_only_the_history_is_left_keep_titles_of_their_own(run: Path, tmp_path: Path) -> None:
+    for place in ("x", "y"):
+        (tmp_path / place / "same").mkdir(parents=True)
+        shutil.copy(run / "history.jsonl", tmp_path / place / "same")
+    bundles = bundled(read_runs([run, tmp_path / "x", tmp_path / "y"]))
+    assert [bundle.title for bundle in bundles] == ["tiny", "same (same)", "same (same) 2"]
+
+
+def test_any_text_becomes_legible() -> None:
+    assert legible("a\n\ud800\x00b").encode() == "a\ufffd\ufffd\ufffdb".encode()
+    assert len(legible("long" * 100, 60)) == 60

@@ -133,6 +133,24 @@ def test_a_folder_with_one_file_gives_a_report(runs: Path, tmp_path: Path, kept:
     assert report.page.is_file()
 
 
+def test_a_metric_of_any_name_stays_in_its_place(runs: Path, tmp_path: Path) -> None:
+    run, name = Path(shutil.copytree(runs / "study" / "a", tmp_path / "run")), '../../"><script>$x_'
+    records = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()[:1]]
+    (run / "history.jsonl").write_text(json.dumps({**records[0], "metrics": {f"val_{name}": 0.4}}) + "\n")
+    result = json.loads((run / "result.json").read_text())
+    odd = {"headline": name, "test": {name: 0.5}, "params": None, "blocks": [1], "seconds": 10**400}
+    (run / "result.json").write_text(json.dumps({**result, **odd}))
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "name": "\u6811 $\\frac$ " + "long" * 100}))
+    report = write_report([run], tmp_path / "out")
+    assert tmp_path / "out" / "figures" / "script-x_.svg" in report.figures
+    assert {path.parent for path in report.figures} == {tmp_path / "out" / "figures"}
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
+    text = report.page.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "not known" in text
+
+
 def test_bad_arguments_are_told_in_one_sentence(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
