@@ -103,7 +103,8 @@ def test_the_default_recipe_runs_without_any_argument(
     for row in ("test accuracy", "parameters", "macs per sample", "macs of training", "time"):
         assert re.search(rf"^{row} ", shown, re.MULTILINE)
     assert "not trained" in shown
-    assert shown.endswith("Everything is in runs/digits-seed0; the network itself in runs/digits-seed0/model\n")
+    assert "Everything is in runs/digits-seed0; the network itself in runs/digits-seed0/model\n" in shown
+    assert shown.endswith("To draw it: meristem report runs/digits-seed0\n")
     small = meristem.load("runs/digits-seed0/model", ResNetCifar(14, 10, 1, 16))
     result = json.loads(Path("runs/digits-seed0/result.json").read_text())
     assert sum(parameter.numel() for parameter in small.parameters()) == result["params"]

@@ -15,6 +15,7 @@ from hypothesis import given
 from growing import Growth
 from meristem.cli import main
 from meristem.history import live_blocks
+from meristem.metric import metric
 from meristem.picture import LETTERS, Ink, Picture, Row, bar, draw, merged
 from meristem.screen import Screen
 from meristem.sketch import Sketch
@@ -328,7 +329,7 @@ def test_rows_of_an_absent_block_are_empty_and_come_with_it(space_of) -> None:
     for _ in range(7):
         before = {row.name: row for row in sketch.rows}
         growth.step()
-        sketch.step({**growth.grower.records[-1], "metrics": {"train_loss": 1.0}}, "val_accuracy")
+        sketch.step({**growth.grower.records[-1], "metrics": {"train_loss": 1.0}}, metric("accuracy"))
         assert [row.name for row in sketch.rows] == [name for name in space.groups if name not in space.blocks]
         for row in sketch.rows:
             block = space.inner.get(row.name)

@@ -139,8 +139,10 @@ class _Tracer:
                 if not training and meta:
                     raise
                 if not training:
-                    what = "with the state it returned" if run.calls > 1 else "on the example inputs"
-                    raise TraceError(f"the model does not run {what} ({_line(error)}); try it yourself") from error
+                    again = run.calls > 1
+                    what = "with the state it returned" if again else "on the example inputs"
+                    do = "give it back what it returned to see why" if again else "call it with them to see why"
+                    raise TraceError(f"the model does not run {what} ({_line(error)}); {do}") from error
         if True not in scalars:
             self.notes.append(f"read in evaluation mode only, because training mode does not run ({_line(problem)})")
         self.prover = Prover(self._copy(meta), call, self.like, scalars, meta)
