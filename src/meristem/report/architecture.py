@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from meristem.report.bundles import Bundle
@@ -16,7 +18,7 @@ def architecture_drawing(bundle: Bundle, mark: str = "") -> Drawing | None:
     if not layers:
         return None
     row = min(_ROW, _MOST_INCHES / len(layers))
-    figure, (axes,) = canvas(height=0.7 + row * len(layers))
+    figure, (axes,) = canvas(height=0.2 + row * len(layers))
     widest = max(full for _, _, full, _ in layers)
     size = float(np.clip(row * 38, 2.0, 7.0))
     places, fulls = np.arange(len(layers)), np.array([full for _, _, full, _ in layers])
@@ -26,17 +28,16 @@ def architecture_drawing(bundle: Bundle, mark: str = "") -> Drawing | None:
     )
     axes.barh(places, fulls, left=-fulls / 2, height=0.8, color=LINE)
     axes.barh(places, widths, left=-widths / 2, height=0.8, color=shades)
-    for place, (_, width, full, _) in enumerate(layers):
+    for place, (module, width, full, _) in enumerate(layers):
         text = f"{width:g} of {full:g}" if width != full else f"{full:g}"
-        axes.text(0.53 * widest, place, text if width else f"absent ({full:g})", va="center", fontsize=size, color=INK)
-    axes.set_yticks(range(len(layers)), [shortened(module, 26) for module, *_ in layers], fontsize=size)
+        style: Any = {"va": "center", "fontsize": size, "color": INK}
+        axes.text(-0.54 * widest, place, shortened(module, 26), ha="right", **style)
+        axes.text(0.53 * widest, place, text if width else f"absent ({full:g})", **style)
     axes.set_ylim(len(layers) - 0.4, -0.6)
-    axes.set_xlim(-0.51 * widest, 0.78 * widest)
-    axes.set_xticks([])
-    axes.grid(visible=False)
-    for side in ("bottom", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=0)
+    axes.set_xlim(-1.1 * widest, 0.86 * widest)
+    figure.set_layout_engine("none")  # all is inside: names as labels of ticks would take seconds to be placed
+    axes.set_position((0.0, 0.0, 1.0, 1.0))
+    axes.set_axis_off()
     seed = f" of seed {bundle.first.seed}" if len(bundle.runs) > 1 else ""
     sentence = (
         f"The network as it was after the last epoch{seed}, from input (top) to output: coloured what it has, grey "

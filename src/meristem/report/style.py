@@ -16,6 +16,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
@@ -27,6 +28,7 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a
 SERIES_DARK = ("#5db3ec", "#ff9052", "#35c99e", "#e7a4cb", "#f4b740", "#8ed2fa", "#c7a27c")
 COLOURS = {INK: "--ink", MUTED: "--muted", LINE: "--line", **{c: f"--c{n}" for n, c in enumerate(SERIES)}}
 MAP = "cividis"  # of shares: even in lightness, and for all eyes
+_DPI = 160
 _WIDTH, _HEIGHT = 4.9, 2.9  # inches: small enough for text to be read when a phone shows the whole width
 
 RC: Any = {  # matplotlib types its keys one by one
@@ -130,18 +132,20 @@ def file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:40] or "metric"
 
 
-def png(drawing: Drawing) -> bytes:
-    held = io.BytesIO()
-    with rc_context(RC):
-        drawing.figure.savefig(held, format="png", dpi=180)
+def svg(drawing: Drawing) -> str:
+    """Drawn through the canvas itself: `savefig` would draw everything twice, the first time for its layout alone."""
+    held = io.StringIO()
+    with rc_context({**RC, "svg.hashsalt": drawing.name}):
+        FigureCanvasSVG(drawing.figure).print_svg(held, metadata={"Date": None})  # type: ignore[no-untyped-call]
+    drawing.figure.set_layout_engine("none")  # everything has its place now: what comes next need not find it again
     return held.getvalue()
 
 
-def svg(drawing: Drawing) -> str:
-    held = io.StringIO()
-    with rc_context({**RC, "svg.hashsalt": drawing.name}):
-        drawing.figure.savefig(held, format="svg", metadata={"Date": None})
-        drawing.figure.set_layout_engine("none")  # everything has its place now: what comes next need not find it again
+def png(drawing: Drawing) -> bytes:
+    held = io.BytesIO()
+    drawing.figure.set_dpi(_DPI)
+    with rc_context(RC):
+        FigureCanvasAgg(drawing.figure).print_png(held)  # type: ignore[no-untyped-call]
     return held.getvalue()
 
 
