@@ -54,9 +54,10 @@ def test_progress_shows_it_the_same_way() -> None:
     record = {
         "metrics": {"val_perplexity": 212.345, "train_loss": 5.5},
         "planned": {},
+        "params_frac": 0.5,
         "spend_frac": 0.3,
         "widths": {"a": 1},
     }
     progress._metric = metric("perplexity")
     progress._ends = [0.0]
-    assert "perplexity 212.3  spend 30.0 %  loss 5.500" in progress._numbers(record)
+    assert "perplexity 212.3  params 50.0 %  spend 30.0 %  loss 5.500" in progress._numbers(record)
