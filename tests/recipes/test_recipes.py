@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import meristem
 from meristem.cli import main
@@ -23,8 +24,6 @@ from meristem.folder import Folder, read_json
 from meristem.models.mobilenet_v1 import MobileNetV1
 from meristem.run import DENSE, Run
 from meristem.training import made_model
-
-image_module = pytest.importorskip("PIL.Image")
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 GROWN = [name for name in recipes() if not name.endswith("-dense")]
@@ -53,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             folder.mkdir(parents=True)
             for image in range(count):
                 pixels = rng.integers(0, 256, (90, 100, 3), dtype=np.uint8)
-                image_module.fromarray(pixels).save(folder / f"{image}.jpeg")
+                Image.fromarray(pixels).save(folder / f"{image}.jpeg")
     voc = root / "voc" / "VOCdevkit" / "VOC2012"
     for folder in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
         (voc / folder).mkdir(parents=True)
@@ -62,8 +61,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (voc / "ImageSets" / "Segmentation" / f"{split}.txt").write_text("\n".join(names))
         for name in names:
             pixels, labels = rng.integers(0, 256, (90, 100, 3), dtype=np.uint8), rng.integers(0, 21, (90, 100))
-            image_module.fromarray(pixels).save(voc / "JPEGImages" / f"{name}.jpg")
-            image_module.fromarray(labels.astype(np.uint8)).save(voc / "SegmentationClass" / f"{name}.png")
+            Image.fromarray(pixels).save(voc / "JPEGImages" / f"{name}.jpg")
+            Image.fromarray(labels.astype(np.uint8)).save(voc / "SegmentationClass" / f"{name}.png")
     (root / "words").mkdir()
     for split, count in (("train", 40), ("valid", 5), ("test", 6)):
         lines = [" ".join(f"word{number}" for number in rng.integers(0, 20, 12)) for _ in range(count)]

@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -251,13 +252,11 @@ def test_torch_export(name: str, space_of) -> None:
 @pytest.mark.parametrize("name", ["resnet", "vit"])
 def test_onnx(name: str, tmp_path: Path, space_of) -> None:
     """ONNX Runtime computes what the exported small model computes."""
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
     plain, inputs = shrunken(name, space_of(name))
     with torch.no_grad():
         torch.onnx.export(plain, inputs, tmp_path / "model.onnx", dynamo=True, verbose=False)
         expected = run(plain, inputs)
-    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
     got = session.run(None, {key: x.numpy() for key, x in zip(names, inputs, strict=True)})
     assert_all_near([torch.from_numpy(out) for out in got], expected, 1e-4)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.io import savemat
 
 from meristem.data.pairs import IGNORED, TrainPairView, WholePairView
 from meristem.data.voc import CLASSES, LabelledImages, voc_segmentation
@@ -111,7 +112,6 @@ def boundaries(root: Path, train: list[str], val: list[str]) -> Path:
 
 
 def test_boundary_annotations_are_used_but_for_val(tmp_path: Path) -> None:
-    scipy = pytest.importorskip("scipy.io", reason="scipy, which reads .mat files, is not installed")
     root = devkit(tmp_path)
     matrices = boundaries(root, ["2010_02", TRAIN[1], VAL[0]], ["2010_01", VAL[1]])
     splits = voc_segmentation(tmp_path, extra=True, **VIEWS)
@@ -119,9 +119,9 @@ def test_boundary_annotations_are_used_but_for_val(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"2010_01.mat is damaged \(.*\); unpack benchmark_RELEASE again"):
         splits["train"].load(0, None)
     content = {"Boundaries": np.zeros((3, 1)), "Segmentation": labels_of("2010_01"), "CategoriesPresent": [1]}
-    scipy.savemat(matrices / "2010_01.mat", {"GTcls": content}, do_compression=True)
+    savemat(matrices / "2010_01.mat", {"GTcls": content}, do_compression=True)
     assert np.array_equal(splits["train"].load(0, None)[1][:10, :12].numpy(), labels_of("2010_01"))
-    scipy.savemat(matrices / "2010_02.mat", {"GTcls": {"Segmentation": np.zeros((10, 12))}})
+    savemat(matrices / "2010_02.mat", {"GTcls": {"Segmentation": np.zeros((10, 12))}})
     with pytest.raises(ValueError, match=r"2010_02.mat is no label map: expected a matrix of bytes, got float64"):
         splits["train"].load(1, None)
 

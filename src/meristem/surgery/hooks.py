@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch.utils.hooks import RemovableHandle
 
 
-class Hooked:
+class Hooked(ABC):
     """Whoever has hooks on the modules of a model. A child says which, by ``_hooks``."""
 
     def __init__(self) -> None:
         self._handles: list[RemovableHandle] = []
 
+    @abstractmethod
     def _hooks(self) -> list[RemovableHandle]:
         """Put all hooks on."""
-        raise NotImplementedError
 
     @property
     def attached(self) -> bool:

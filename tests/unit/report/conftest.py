@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from playwright.sync_api import Browser, sync_playwright
 from torch import nn
 
 import meristem
@@ -76,3 +79,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(base / "study" / "d", budget="params=40%", seed=0, method="uniform")
     write_run(base / "deep", depth=True)
     return base
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine")
+    with sync_playwright() as playing:
+        opened = playing.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()

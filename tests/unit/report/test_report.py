@@ -6,12 +6,12 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 
 from meristem.cli import main
 from meristem.errors import FileError
@@ -19,8 +19,6 @@ from meristem.report.curves import epoch_share
 from meristem.report.reading import read_run
 from meristem.report.report import write_report
 from meristem.report.structure import stage_members
-
-pytest.importorskip("matplotlib", reason="drawing needs matplotlib: pip install 'meristem[report]'")
 
 ALWAYS = {"accuracy", "loss", "cost", "epoch-macs", "total-macs", "seconds"}
 STRUCTURE = {"widths", "stages", "births", "temperature", "architecture"}
@@ -204,21 +202,9 @@ def test_a_long_run_stays_a_small_page(runs: Path, tmp_path: Path) -> None:
 # --- as a browser shows it ---
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no Chromium on this machine")
-    with driver.sync_playwright() as playing:
-        opened = playing.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_all_of_it(browser: Any, several: Path, width: int, scheme: str) -> None:
+def test_a_browser_shows_all_of_it(browser: Browser, several: Path, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
     page, trouble, asked = context.new_page(), list[str](), list[str]()
     page.on("console", lambda message: trouble.append(message.text))

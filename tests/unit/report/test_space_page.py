@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from playwright.sync_api import Browser
 from torch import nn
 
 import meristem
@@ -178,33 +178,27 @@ def test_a_network_in_which_nothing_may_change_has_a_page() -> None:
 # --- in a browser ---
 
 
-def test_a_browser_shows_it_without_scrolling_sideways(space_of: SpaceOf, tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("needs Chromium")
+def test_a_browser_shows_it_without_scrolling_sideways(browser: Browser, space_of: SpaceOf, tmp_path: Path) -> None:
     pages = {name: drawn(space_of, name) for name in ("attention_hard_view", "resnext", "deep_residual")}
     pages["chain"] = chain(40), space_page(chain(40), "forty blocks")
     seen: list[str] = []
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        phone = chromium.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
-        phone.on("console", lambda message: seen.append(message.text))
-        phone.on("pageerror", lambda error: seen.append(str(error)))
-        phone.on("request", lambda request: seen.append(request.url))
-        for name, (content, text) in pages.items():
-            file = tmp_path / f"{name}.html"
-            file.write_text(text, encoding="utf-8")
-            phone.goto(file.as_uri())
-            assert seen.pop() == file.as_uri()
-            phone.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-            assert phone.evaluate("document.documentElement.scrollWidth") == 390
-            assert phone.evaluate(
-                "[...document.querySelectorAll('.row')].filter(e => e.offsetHeight > 30).length"
-            ) == len(content["layers"])
-            clipped = "[...document.querySelectorAll('.s')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
-            assert phone.evaluate(clipped) == 0
-        chromium.close()
+    phone = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    phone.on("console", lambda message: seen.append(message.text))
+    phone.on("pageerror", lambda error: seen.append(str(error)))
+    phone.on("request", lambda request: seen.append(request.url))
+    for name, (content, text) in pages.items():
+        file = tmp_path / f"{name}.html"
+        file.write_text(text, encoding="utf-8")
+        phone.goto(file.as_uri())
+        assert seen.pop() == file.as_uri()
+        phone.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert phone.evaluate("document.documentElement.scrollWidth") == 390
+        assert phone.evaluate("[...document.querySelectorAll('.row')].filter(e => e.offsetHeight > 30).length") == len(
+            content["layers"]
+        )
+        clipped = "[...document.querySelectorAll('.s')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        assert phone.evaluate(clipped) == 0
+    phone.close()
     assert seen == []
 
 
