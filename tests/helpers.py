@@ -121,6 +121,18 @@ class RandomGates:
         return found
 
 
+def with_gates(name: str, space: Space, target: Mapping[str, Iterable[int]]) -> tuple[Live, Gates, tuple[Tensor, ...]]:
+    """A live model of this size with gates, in eval mode. Its statistics are those of one training pass."""
+    model, inputs = build(name, torch.float32)
+    live = Live(model, space)
+    go(live, target)
+    gates = RandomGates(space, dtype=torch.float32).on(live)
+    with torch.no_grad():
+        model.train()(*inputs)
+    model.eval()
+    return live, gates, inputs
+
+
 NOISE = 1e-8  # a gradient that is zero in theory (a bias under a norm) is rounding noise in both models
 
 

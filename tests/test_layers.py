@@ -19,7 +19,7 @@ SRC = Path(__file__).parents[1] / "src"
 # From the bottom up; a unit may import from the layers below its own. It need not exist yet.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("files", "gate", "schedule", "init", "nesting"),
+    ("files", "gate", "schedule", "init", "nesting", "nearest"),
     ("space",),
     ("cost",),
     ("trace", "surgery", "control"),

@@ -140,7 +140,9 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", metavar="S", help="of everything random; the same seed gives the same network")
     command.add_argument("--data", metavar="DIR", help="where the data lie, for recipes that do not bring their own")
     command.add_argument("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, mps, ...")
-    command.add_argument("--method", metavar="NAME", help="how to grow; see `meristem list`")
+    command.add_argument(
+        "--method", metavar="NAME", help="how to grow, e.g. worth or default:peak=2.5; see `meristem list`"
+    )
     command.add_argument(
         "--set", metavar="FIELD=VALUE", action="append", default=[], help="any other setting, e.g. lr=0.05; repeat"
     )

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 import meristem
 from meristem.control.budget import Budget
-from meristem.control.method import named_methods
+from meristem.control.named import named_method
 from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, read_json
 from meristem.rates import Cosine, Rate
-from meristem.settings import SETTINGS, budget_text, changed, nearest
+from meristem.settings import SETTINGS, budget_text, changed
 from meristem.task import Task
 
 Record = dict[str, Any]
@@ -92,7 +92,7 @@ class Run:
     pin: str = ""  # patterns on module paths whose units must stay, with commas between
     depth: bool = False  # whether blocks that keep their shape may come and go, too
     budget: Budget = Budget(params="36%")
-    method: str = "default"  # a name of meristem.control.method.named_methods(), "dense" or "direct"
+    method: str = "default"  # as meristem.control.named reads it, "dense" or "direct"
     widths: str | None = None  # for "direct": the folder of the run whose final widths are trained from scratch
     seed: int = 0
     device: str = "cpu"
@@ -131,8 +131,8 @@ class Run:
             raise MeristemError("fine_tune_lr and fine_tune_rate are of a fine-tuning, but fine_tune is 0 epochs")
         if self.fine_tune_lr and not self.lr:
             raise MeristemError(f"fine_tune_lr={self.fine_tune_lr:g} needs an lr that is not 0")
-        if self.method not in (known := [*named_methods(), DENSE, DIRECT]):
-            raise MeristemError(f"there is no method {self.method!r}; {nearest(self.method, known)}")
+        if self.method not in (DENSE, DIRECT):
+            named_method(self.method, besides=(DENSE, DIRECT))
 
     @property
     def all_epochs(self) -> int:

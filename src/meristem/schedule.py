@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from meristem.errors import MeristemError
+
 
 @dataclass(frozen=True)
 class Path:
@@ -49,6 +51,14 @@ class Course:
     peak: float = 5 / 3
     held: float = 0.4
     landed: float = 0.65
+
+    def __post_init__(self) -> None:
+        for name in ("start", "peak"):
+            if not getattr(self, name) >= 0:
+                raise MeristemError(f"the {name} of a course must be a number of at least 0, got {getattr(self, name)}")
+        for name in ("grown", "held", "landed"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise MeristemError(f"{name} of a course must be a share of the run, got {getattr(self, name)}")
 
     def path(self, smallest: float, budget: float) -> Path:
         """The shares of the dense cost for a space whose smallest network costs ``smallest``."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
+from meristem.nearest import nearest
 from meristem.rates import parse_rate
 
 
@@ -62,10 +62,3 @@ def budget_text(budget: Budget) -> str:
     """What ``Budget.parse`` reads back."""
     amounts = {name: getattr(budget, name) for name in ("params", "macs", "spend")}
     return ",".join(f"{name}={amount}" for name, amount in amounts.items() if amount is not None)
-
-
-def nearest(name: str, known: Collection[str], shown: Collection[str] | None = None) -> str:
-    """What the user may have meant, then all there is, or as much of it as is to be shown."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{meant}There are: {', '.join(known if shown is None else shown)}"

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from meristem.control.budget import Budget
-from meristem.control.method import named_methods
+from meristem.control.named import named_method
 from meristem.errors import MeristemError
 from meristem.files import replace_file
 from meristem.folder import Folder
 from meristem.run import DENSE, DIRECT, MOVABLE, Record, Run, finished_result, known_settings
-from meristem.settings import budget_text, nearest
+from meristem.settings import budget_text
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
 UNIFORM = "uniform"
@@ -52,8 +52,8 @@ class Study:
 
     def __post_init__(self) -> None:
         for arm in self.arms:
-            if arm not in (known := [GROWN, *named_methods(), DENSE, DIRECT]):
-                raise MeristemError(f"there is no arm {arm!r}; {nearest(arm, known)}")
+            if arm not in (GROWN, DENSE, DIRECT):
+                named_method(arm, besides=(GROWN, DENSE, DIRECT), what="arm")
         if self.by_budget and GROWN in self.arms and self.run.method in (DENSE, DIRECT):
             raise MeristemError(f"nothing grows under the method {self.run.method}; name it by --arms instead")
         if DIRECT in self.arms and GROWN not in self.arms:
@@ -70,7 +70,9 @@ class Study:
 
     def folder(self, case: Case) -> Folder:
         within = self.out / budget_text(case.budget) if case.budget and self.by_budget else self.out
-        return Folder(within / f"{case.arm}-seed{case.seed}")
+        return Folder(
+            within / f"{case.arm.replace(':', '_')}-seed{case.seed}"
+        )  # a colon is no part of a name everywhere
 
     def settled(self, case: Case) -> Run:
         """The run of one case; refuses a folder in which another was begun."""

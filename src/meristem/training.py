@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.control.budget import Budget
-from meristem.control.method import Method, direct, named_methods, uniform
+from meristem.control.method import Method, direct, uniform
+from meristem.control.named import named_method
 from meristem.errors import FileError, MeristemError, TraceError
 from meristem.folder import Folder
 from meristem.grower import Grower
@@ -192,7 +193,7 @@ def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
 def chosen_method(run: Run) -> Method:
     if run.method == DENSE:  # a network of fixed size whose size is all of it
         return dataclasses.replace(uniform(), native_scale=False)
-    return direct(grown_result(run)["widths"]) if run.method == DIRECT else named_methods()[run.method]()
+    return direct(grown_result(run)["widths"]) if run.method == DIRECT else named_method(run.method)
 
 
 def grown_result(run: Run) -> Record:

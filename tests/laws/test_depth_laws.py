@@ -42,6 +42,7 @@ from helpers import (
     snapshot,
     train,
     whole,
+    with_gates,
 )
 from meristem import Live, Space, count_macs, count_params
 
@@ -226,18 +227,6 @@ def test_fractional_widths_interpolate(name: str, space_of) -> None:
 
 
 @nets
-@given(seeds=seeds, training=st.booleans(), gated=st.booleans())
-def test_live_is_the_masked_reference(name: str, space_of, seeds: list[int], training: bool, gated: bool) -> None:
-    space = space_of(name)
-    model, inputs = build(name)
-    full = copy.deepcopy(model.train(training))
-    live = Live(model, space)
-    for seed in seeds:
-        go(live, random_target(space, np.random.default_rng(seed)))
-    assert_is_masked_reference(live, full, inputs, RandomGates(space, seeds[0]) if gated else None)
-
-
-@nets
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_the_shallowest_network(name: str, training: bool, space_of) -> None:
     """No block at all at full width, then one unit everywhere."""
@@ -255,15 +244,8 @@ def test_the_shallowest_network(name: str, training: bool, space_of) -> None:
 
 
 def shallow(name: str, space: Space) -> tuple[Live, meristem.Gates, tuple[Tensor, ...]]:
-    """Half the units, some blocks absent, gates, in eval mode after one training pass."""
-    model, inputs = build(name, torch.float32)
-    live = Live(model, space)
-    go(live, half(space) | without(space, *list(space.blocks)[::2]))
-    gates = RandomGates(space, dtype=torch.float32).on(live)
-    with torch.no_grad():
-        model.train()(*inputs)
-    model.eval()
-    return live, gates, inputs
+    """Half the units, some blocks absent."""
+    return with_gates(name, space, half(space) | without(space, *list(space.blocks)[::2]))
 
 
 @nets

@@ -56,16 +56,6 @@ def test_resumed_run_is_the_uninterrupted_run(name: str, preset: str, kind: str,
         assert_same(everything(again.go()), expected)
 
 
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_going_back(preset: str, space_of, tmp_path: Path) -> None:
-    """From the end of a run, with other blocks in the model and no hooks, to its beginning."""
-    torch.manual_seed(1)
-    growth = Growth("deep_residual", space_of("deep_residual"), preset, epochs=EPOCHS).go(3)
-    growth.save(tmp_path / "run")
-    expected = everything(growth.go())
-    assert_same(everything(growth.resume(tmp_path / "run").go()), expected)
-
-
 # --- law 7 --------------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from torch import nn
 import meristem
 from growing import Growth, assert_same, everything, spoil
 from helpers import assert_all_near, masks_equal, run
-from meristem import Budget, Grower
+from meristem import Budget
 from meristem.cli import main
 from meristem.data.arrays import Arrays
 from meristem.errors import MeristemError
@@ -30,6 +30,7 @@ from meristem.rates import Constant, Steps
 from meristem.run import Run, described_run
 from meristem.task import Classification
 from meristem.training import lr_factor
+from watching import Watch, traces
 
 EPOCHS, TUNED, STEPS = 4, 2, 2
 BORDER = EPOCHS * STEPS
@@ -167,44 +168,24 @@ def tiny() -> Run:
     return Run("tiny", "Tiny.", network, sorting, Classification(), **settings)
 
 
-class Stop:
+def until(*at: int) -> Watch:
     """Stops a run when so many epochs are done and so many steps of the next."""
-
-    def __init__(self, at: tuple[int, int] | None = None) -> None:
-        self.at, self.done = at, 0
-
-    def start(self, run: Run, grower: Grower) -> None:
-        self.done = grower.epoch
-
-    def batch(self, step: int, steps: int) -> None:
-        if (self.done, step) == self.at:
-            raise KeyboardInterrupt
-
-    def epoch(self, record: dict[str, Any]) -> None:
-        self.done = record["epoch"]
-        self.batch(0, 0)
-
-
-def left(folder: Folder) -> tuple[Any, ...]:
-    machine = ("seconds", "peak_bytes")
-    lines = [*map(json.loads, folder.history.read_text().splitlines()), json.loads(folder.result.read_text())]
-    weights = (folder.model / "model.safetensors").read_bytes()
-    return [{key: value for key, value in line.items() if key not in machine} for line in lines], weights
+    return Watch(lambda *now: now == at)
 
 
 @pytest.mark.parametrize("method", ["default", "paper"])
 def test_a_stopped_run_goes_on_with_the_same_bits(method: str, tmp_path: Path) -> None:
     whole, wanted = Folder(tmp_path / "whole"), dataclasses.replace(tiny(), method=method)
-    result = carry_out(wanted, whole, Stop())
+    result = carry_out(wanted, whole, Watch())
     assert (result["epochs"], result["fine_tune"]) == (4, 2)
     assert result["full"]["spend_macs"] == 3 * 6 * 32 * result["full"]["macs"]  # epochs, samples
     for at in ((3, 1), (4, 0), (4, 1), (5, 0), (6, 0)) if method == "default" else ((4, 0), (5, 1)):
         folder = Folder(tmp_path / str(at))
         with pytest.raises(KeyboardInterrupt):
-            carry_out(wanted, folder, Stop(at))
+            carry_out(wanted, folder, until(*at))
         torch.manual_seed(123)
-        carry_out(described_run(folder, tiny()), folder, Stop())
-        assert left(folder) == left(whole), at
+        carry_out(described_run(folder, tiny()), folder, Watch())
+        assert traces(folder) == traces(whole), at
 
 
 def test_the_learning_rate_starts_anew() -> None:
@@ -230,12 +211,12 @@ def test_the_learning_rate_starts_anew() -> None:
 def test_a_run_that_was_begun_before_there_was_fine_tuning_goes_on(tmp_path: Path) -> None:
     folder, old = Folder(tmp_path), dataclasses.replace(tiny(), fine_tune=0)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(old, folder, Stop((2, 0)))
+        carry_out(old, folder, until(2, 0))
     told = json.loads(folder.description.read_text())
     told["settings"] = {name: value for name, value in told["settings"].items() if "fine_tune" not in name}
     folder.description.write_text(json.dumps(told))
     assert described_run(folder, tiny()).fine_tune == 0, "as it was begun, whatever the recipe has today"
-    assert carry_out(described_run(folder, tiny()), folder, Stop())["epochs"] == 4
+    assert carry_out(described_run(folder, tiny()), folder, Watch())["epochs"] == 4
 
 
 def test_it_is_shown_and_its_network_can_be_taken_out(
@@ -261,7 +242,7 @@ def test_it_is_shown_and_its_network_can_be_taken_out(
     assert all(float(now) == pytest.approx(float(then), abs=2e-6) for _, now, then in lines)
     stopped = Folder(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
-        carry_out(tiny(), stopped, Stop((5, 0)))
+        carry_out(tiny(), stopped, until(5, 0))
     assert main(["export", "stopped", "--out", "out", "--recipe", RECIPE]) == 0
     assert "after epoch 5 of 6" in capsys.readouterr().out
     meristem.load("out", network())

@@ -2,7 +2,7 @@
 
 Why: resizing is only an economy. Whatever sequence of plans has led here, and whatever gates scale the readers, the
 small model must be the full model with the dead units set to zero (a norm or a softmax across units runs across the
-live ones).
+live ones). Of the nets with blocks that may be absent, some blocks are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deep import DEEP
 from helpers import RandomGates, assert_is_masked_reference, build, go, random_target
 from meristem import Live
 from zoo import ZOO
@@ -22,7 +23,7 @@ plans = st.lists(st.integers(0, 10_000), min_size=1, max_size=3)
 nets = pytest.mark.parametrize("name", ZOO)
 
 
-@nets
+@pytest.mark.parametrize("name", ZOO | DEEP)
 @given(seeds=plans, training=st.booleans(), gated=st.booleans())
 def test_live_is_the_masked_reference(name: str, space_of, seeds: list[int], training: bool, gated: bool) -> None:
     space = space_of(name)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import meristem
-from helpers import RandomGates, assert_all_near, build, go, half, run
+from helpers import assert_all_near, half, run, with_gates
 from meristem import Live
 from zoo import ZOO
 
@@ -24,15 +24,7 @@ nets = pytest.mark.parametrize("name", ZOO)
 
 
 def gated(name: str, space: meristem.Space) -> tuple[Live, meristem.Gates, tuple[Tensor, ...]]:
-    """A half-size live model with gates, in eval mode. Its statistics are those of one training pass."""
-    model, inputs = build(name, torch.float32)
-    live = Live(model, space)
-    go(live, half(space))
-    gates = RandomGates(space, dtype=torch.float32).on(live)
-    with torch.no_grad():
-        model.train()(*inputs)
-    model.eval()
-    return live, gates, inputs
+    return with_gates(name, space, half(space))
 
 
 @nets

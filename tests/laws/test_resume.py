@@ -93,11 +93,12 @@ def test_going_back(preset: str, space_of, tmp_path: Path) -> None:
     assert timeless(read_history(history)) == timeless(read_history(tmp_path / "other"))
 
 
+@pytest.mark.parametrize("name", ["plain", "deep_residual"])
 @pytest.mark.parametrize("preset", ["default", "paper"])
-def test_going_back_from_the_end(preset: str, space_of, tmp_path: Path) -> None:
-    """A finished grower has let go of the optimizer; going back to the middle it must listen to it again."""
+def test_going_back_from_the_end(preset: str, name: str, space_of, tmp_path: Path) -> None:
+    """A finished grower has let go of the optimizer, and may have other blocks; it must listen to it again."""
     torch.manual_seed(1)
-    growth = Growth("plain", space_of("plain"), preset, epochs=EPOCHS).go(3)
+    growth = Growth(name, space_of(name), preset, epochs=EPOCHS).go(3)
     growth.save(tmp_path / "run")
     expected = everything(growth.go())
     assert_same(everything(growth.resume(tmp_path / "run").go()), expected)

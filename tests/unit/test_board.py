@@ -21,26 +21,9 @@ from meristem import Budget
 from meristem.board import Board, budget_scalars, scalars
 from meristem.cli import main
 from meristem.progress import Progress
+from tiny_recipe import tiny_recipe
 
-RECIPE = """
-import torch
-from torch import nn
-from meristem.data.arrays import Arrays
-from meristem.run import Run
-from meristem.task import Classification
-
-def load(run):
-    inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
-    targets = inputs[:, :3].argmax(1)
-    part = lambda first: (inputs[first : first + 32], targets[first : first + 32])
-    return Arrays({"train": part(0), "validation": part(32), "test": part(64)})
-
-def network():
-    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 3))
-
-def tiny():
-    return Run("tiny", "Tiny.", network, load, Classification(), epochs=4, batch=16, lr=0.1, threads=1)
-"""
+RECIPE = tiny_recipe(epochs=4)
 Graphs = dict[str, list[tuple[int, float]]]
 
 

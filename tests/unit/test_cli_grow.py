@@ -24,38 +24,16 @@ from meristem.cli import main
 from meristem.models.resnet_cifar import ResNetCifar
 from meristem.progress import Progress
 from meristem.tables import table
+from tiny_recipe import SLOW, tiny_recipe
 
-RECIPE = """
-import os, time
-import torch
-from torch import nn
-from meristem.data.arrays import Arrays
-from meristem.run import Run
-from meristem.task import Classification
-
-def load(run):
-    inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
-    targets = inputs[:, :3].argmax(1)
-    part = lambda first: (inputs[first : first + 32], targets[first : first + 32])
-    return Arrays({"train": part(0), "validation": part(32), "test": part(64)}, augment=slowed)
-
-def slowed(inputs, generator):
-    if os.path.exists("slow"):  # long enough to be stopped in the middle
-        time.sleep(0.1)
-    return inputs
-
-def network():
-    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.1), nn.Linear(24, 3))
-
-def tiny():
-    return Run("tiny", "Tiny.", network, load, Classification(), epochs=3, batch=16, lr=0.1, threads=1)
-
+OTHERS = """
 def wrong():
     return 3
 
 def failing():
     return {}["x"]
 """
+RECIPE = tiny_recipe(met=SLOW, more=OTHERS)
 
 
 @pytest.fixture(autouse=True)

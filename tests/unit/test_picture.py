@@ -19,32 +19,13 @@ from meristem.metric import metric
 from meristem.picture import LETTERS, Ink, Picture, Row, bar, draw, merged
 from meristem.screen import Screen
 from meristem.sketch import Sketch
+from tiny_recipe import tiny_recipe
 
-RECIPE = """
-import os
-import torch
-from torch import nn
-from meristem.data.arrays import Arrays
-from meristem.run import Run
-from meristem.task import Classification
-
-def load(run):
-    inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
-    targets = inputs[:, :3].argmax(1)
-    part = lambda first: (inputs[first : first + 32], targets[first : first + 32])
-    return Arrays({"train": part(0), "validation": part(32), "test": part(64)}, augment=fragile)
-
-def fragile(inputs, generator):
+FRAGILE = """
     if os.path.exists("fragile") and os.path.exists("a/checkpoint.ckpt"):
         raise KeyboardInterrupt if os.path.exists("pressed") else ValueError("x.jpg is damaged")
-    return inputs
-
-def network():
-    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 3))
-
-def tiny():
-    return Run("tiny", "Tiny.", network, load, Classification(), epochs=3, batch=16, lr=0.1, threads=1)
 """
+RECIPE = tiny_recipe(met=FRAGILE)
 
 
 class Terminal(io.StringIO):

@@ -15,37 +15,17 @@ import pytest
 from meristem.cli import main
 from meristem.folder import Folder
 from meristem.tables import spread_table
+from tiny_recipe import SLOW, tiny_recipe
 
-RECIPE = """
-import os, time
-import torch
-from torch import nn
-from meristem.data.arrays import Arrays
-from meristem.run import Run
-from meristem.task import Classification
-
-def load(run):
-    inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
-    targets = inputs[:, :3].argmax(1)
-    part = lambda first: (inputs[first : first + 32], targets[first : first + 32])
-    return Arrays({"train": part(0), "validation": part(32), "test": part(64)}, augment=slowed)
-
-def slowed(inputs, generator):
-    if os.path.exists("slow"):
-        time.sleep(0.1)
+BROKEN = """
     if os.path.exists("broken"):
         raise ValueError("the file x is damaged")
-    return inputs
-
-def network():
-    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 3))
-
+"""
+WIDE = """
 def wide():
     return nn.Sequential(nn.Linear(6, 30), nn.ReLU(), nn.Linear(30, 3))
-
-def tiny():
-    return Run("tiny", "Tiny.", network, load, Classification(), epochs=2, batch=16, lr=0.1, threads=1)
 """
+RECIPE = tiny_recipe(epochs=2, met=SLOW + BROKEN, more=WIDE)
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +51,21 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert told.startswith("meristem: ")
     assert told.count("\n") == 1
     return told
+
+
+def test_arms_may_be_methods_with_other_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan of one rises above the budget, that of the other does not: more is spent."""
+    words = ["--budgets", "30%", "--arms", "default:peak=1,default:peak=2.5", "--epochs", "6", "--out", "out"]
+    assert sweep(*words) == 0
+    assert "params 30%  default:peak=2.5" in capsys.readouterr().out
+    spent = [
+        json.loads(Path(f"out/params=30%/default_peak={peak}-seed0/result.json").read_text()) for peak in ("1", "2.5")
+    ]
+    assert [result["method"] for result in spent] == ["default:peak=1", "default:peak=2.5"]
+    assert spent[0]["spend_frac"] < spent[1]["spend_frac"]
+    assert "has no 'peek' to be changed; did you mean peak?" in refusal(
+        capsys, "sweep", "small_recipe:tiny", "--arms", "default:peek=1"
+    )
 
 
 def test_several_seeds_give_mean_and_deviation(capsys: pytest.CaptureFixture[str]) -> None:

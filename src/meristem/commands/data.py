@@ -15,7 +15,7 @@ from meristem.commands.recipes import recipes
 from meristem.data.fetch import DATA_SETS, DataSet
 from meristem.data.fetch import fetch as fetch_into
 from meristem.errors import MeristemError
-from meristem.settings import nearest
+from meristem.nearest import nearest
 
 _REDRAW_SECONDS = 0.1
 _BAR = 20  # characters

@@ -16,8 +16,8 @@ from torch import nn
 from meristem.control.method import named_methods
 from meristem.errors import MeristemError
 from meristem.folder import Folder
+from meristem.nearest import nearest
 from meristem.run import DENSE, DIRECT, Run, described_run
-from meristem.settings import nearest
 
 
 def recipes() -> Mapping[str, Callable[[], Run]]:
@@ -104,7 +104,10 @@ def show(args: argparse.Namespace) -> int:
     ways = {name: (make.__doc__ or "").partition("\n")[0] for name, make in named_methods().items()}
     ways[DENSE] = "Nothing grows: the full model is trained as it is."
     ways[DIRECT] = "Nothing grows: the widths of a finished run (--set widths=RUN), trained from scratch."
-    for title, entries in (("recipes: meristem grow NAME", runs), ("methods: --method NAME", ways)):
+    for title, entries in (
+        ("recipes: meristem grow NAME", runs),
+        ("methods: --method NAME, or NAME:KEY=VALUE with a number of it changed", ways),
+    ):
         print(title)
         width = max(map(len, entries))
         for name, sentence in entries.items():

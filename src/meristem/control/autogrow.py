@@ -28,6 +28,12 @@ class AutoGrow:
     threshold: float = 0.0005
     follows_plan: bool = False
 
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise MeristemError(f"every must be a number of epochs of at least 1, got {self.every}")
+        if not (0 <= self.patience <= 1 and self.threshold >= 0):
+            raise MeristemError("patience must be a share of the run, and threshold a number of at least 0")
+
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         space = view.prices.space
         if not space.stages:

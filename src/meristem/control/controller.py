@@ -11,6 +11,7 @@ import numpy as np
 from meristem.control.fit import even, fit
 from meristem.control.value import Standing, Value
 from meristem.cost.price import Prices
+from meristem.errors import MeristemError
 from meristem.gate import BoolArray, Draw, FloatArray, Independent, Ranked, sigmoid
 
 
@@ -63,6 +64,10 @@ class Exact:
     draw: Draw = Ranked()
     align: int = 1
     follows_plan: bool = True
+
+    def __post_init__(self) -> None:
+        if self.align < 1:
+            raise MeristemError(f"align must be a width of at least 1, got {self.align}")
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         if isinstance(self.draw, Ranked):  # beta (s + push) > 0 where s > -push: the temperature does not matter

@@ -12,6 +12,7 @@ from meristem.control.controller import Controller, Exact, Feedback, Keep
 from meristem.control.iss import Lasso, Survivors
 from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
 from meristem.control.value import InStep, Worth
+from meristem.errors import MeristemError
 from meristem.gate import Even, Open, PerUnit, Temperature
 from meristem.init import AsBuilt, Fresh, RandomLastNorm, ZeroOutgoing
 from meristem.schedule import Course
@@ -47,6 +48,10 @@ class Method:
     # Draws units to zero, whose scores are then the norms of their weights. The text of a method without one is as it
     # was before there was any, because checkpoints hold it.
     lasso: Lasso | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.freeze <= 1:
+            raise MeristemError(f"freeze must be a share of the run, got {self.freeze}")
 
 
 def default() -> Method:
