@@ -89,7 +89,8 @@ _GROW = "Without RECIPE: a small residual network on handwritten digits, about a
 
 _SWEEP = (
     "For every budget: the network grown under it, the uniformly narrowed one, and the grown one's widths trained from "
-    "scratch. Given again, the command goes on where it was stopped; more budgets, arms or seeds may be added."
+    "scratch. RECIPE may be several, with commas between. Given again, the command goes on where it was stopped; more "
+    "budgets, arms or seeds may be added."
 )
 
 

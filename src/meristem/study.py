@@ -42,6 +42,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Study:
+    source: str  # the recipe's name
     run: Run  # what all arms share
     arms: tuple[str, ...]
     budgets: tuple[Budget, ...]

@@ -69,18 +69,23 @@ def clock(seconds: float) -> str:
 def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str:
     """One line for each title and the results of several seeds that belong to it: means, and deviations."""
     metric = next(headline(results[0]) for _, results in rows if results)
+    deep = any(result.get("blocks") for _, results in rows for result in results)
     lines: list[tuple[str, ...]] = [
-        ("", "seeds", f"test {metric.title}", "parameters, %", "macs, %", "spend, %", "minutes")
+        (
+            *("", "seeds", f"test {metric.title}", *(["blocks"] if deep else [])),
+            *("parameters, %", "macs, %", "spend, %", "minutes"),
+        )
     ]
     for title, results in rows:
         if results:
             shares = [[100 * result[key] for result in results] for key in ("params_frac", "macs_frac", "spend_frac")]
+            networks = dict.fromkeys(blocks_text(result.get("blocks") or {}) for result in results)
             lines.append(
                 (
-                    title,
-                    str(len(results)),
+                    *(title, str(len(results))),
                     spread([metric.shown(result["test"][metric.name]) for result in results], 2),
-                    *(spread(share, 1) for share in shares),
+                    *([", ".join(networks)] if deep else []),
+                    *(spread(share, 1 if max(share) >= 10 else 2) for share in shares),
                     spread([result["seconds"] / 60 for result in results], 1),
                 )
             )

@@ -68,6 +68,36 @@ def test_arms_may_be_methods_with_other_numbers(capsys: pytest.CaptureFixture[st
     )
 
 
+def test_several_recipes_are_one_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (here / "small_recipe.py").read_text()
+    (here / "more_recipe.py").write_text(text.replace('Run("tiny"', 'Run("other"') + "\n" + JUDGED)
+    words = ["--arms", "grown,dense", "--out", "out", "--jobs", "2"]
+    assert main(["sweep", "small_recipe:tiny, more_recipe:tiny", *words]) == 0
+    told = capsys.readouterr().out
+    titles = [line.split("  ")[0] for line in told[told.index("seeds") :].splitlines()[1:5]]
+    assert titles == ["tiny", "tiny", "other", "other"]
+    for name in ("tiny", "other"):
+        assert len(Path(f"out/{name}/results.csv").read_text().splitlines()) == 3
+        assert json.loads(Path(f"out/{name}/params=36%/grown-seed0/run.json").read_text())["name"] == name
+    for second, message in (
+        ("more_recipe:same", "two of the recipes small_recipe:tiny, more_recipe:same have the same name"),
+        ("more_recipe:judged", "the recipes are judged by accuracy and perplexity, which is no one table"),
+        ("", "there is no recipe ''"),
+    ):
+        assert message in refusal(capsys, "sweep", f"small_recipe:tiny,{second}", "--out", "none")
+    assert not Path("none").exists()
+
+
+JUDGED = """
+import dataclasses
+from meristem.task import LanguageModel
+def judged():
+    return dataclasses.replace(tiny(), name="third", task=LanguageModel())
+def same():
+    return dataclasses.replace(tiny(), name="tiny")
+"""
+
+
 def test_several_seeds_give_mean_and_deviation(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["grow", "small_recipe:tiny", "--seeds", "3", "--seed", "4", "--out", "out"]
     assert main([*words, "--with-dense"]) == 0

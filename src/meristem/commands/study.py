@@ -7,8 +7,9 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,7 +29,8 @@ from meristem.tables import spread_table
 
 def seeds(args: argparse.Namespace) -> int:
     """One method over several seeds; with --with-dense the full model too."""
-    run = _shared_run(args)
+    source = args.recipe or "digits"
+    run = _shared_run(args, source)
     if args.resume is not None:
         raise MeristemError("runs of several seeds go on when the same command is given again: leave out --resume")
     if run.method == DENSE or not args.with_dense:
@@ -36,23 +38,36 @@ def seeds(args: argparse.Namespace) -> int:
     else:
         arms = (GROWN, DENSE)
     out = Path(args.out or Path("runs") / f"{run.name}-seeds")
-    return _carry_out(args, Study(run, arms, (run.budget,), _seeds(args, run), out, threads=_threads(args)))
+    study = Study(source, run, arms, (run.budget,), _seeds(args, run), out, threads=_threads(args))
+    return _carry_out(args, [study], out)
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """Several budgets, each with a grown network and what it is compared with."""
-    run = _shared_run(args)
+    """Several budgets, each with a grown network and what it is compared with; of several recipes, if wanted."""
     if args.budgets is None and args.by:
         raise MeristemError(f"--by {args.by} says of what --budgets are shares: give both, or leave out both")
-    given = [_budget(run, args.by, amount) for amount in args.budgets.split(",")] if args.budgets else [run.budget]
-    budgets = tuple({str(budget): budget for budget in reversed(given)}.values())[::-1]  # 20% and 0.2 are one
+    sources = list(dict.fromkeys(each.strip() for each in (args.recipe or "digits").split(",")))
+    runs = [_shared_run(args, source) for source in sources]
+    out = Path(args.out or Path("runs") / f"{'-'.join(run.name for run in runs)}-sweep")
     arms = tuple(arm.strip() for arm in args.arms.split(","))
-    out = Path(args.out or Path("runs") / f"{run.name}-sweep")
-    return _carry_out(args, Study(run, arms, budgets, _seeds(args, run), out, by_budget=True, threads=_threads(args)))
+    studies = []
+    for source, run in zip(sources, runs, strict=True):
+        given = [_budget(run, args.by, amount) for amount in args.budgets.split(",")] if args.budgets else [run.budget]
+        budgets = tuple({str(budget): budget for budget in reversed(given)}.values())[::-1]  # 20% and 0.2 are one
+        own = out / run.name if len(runs) > 1 else out
+        more: dict[str, Any] = {"by_budget": True, "threads": _threads(args)}
+        studies.append(Study(source, run, arms, budgets, _seeds(args, run), own, **more))
+    if len({study.out for study in studies}) < len(studies):
+        raise MeristemError(f"two of the recipes {', '.join(sources)} have the same name; sweep them one by one")
+    if len(judged := dict.fromkeys(run.task.headline for run in runs)) > 1:
+        raise MeristemError(
+            f"the recipes are judged by {' and '.join(judged)}, which is no one table: sweep them one by one"
+        )
+    return _carry_out(args, studies, out)
 
 
-def _shared_run(args: argparse.Namespace) -> Run:
-    return recipe(args.recipe or "digits", args.model).with_settings(given_settings(args))
+def _shared_run(args: argparse.Namespace, source: str) -> Run:
+    return recipe(source, args.model).with_settings(given_settings(args))
 
 
 def _threads(args: argparse.Namespace) -> int:
@@ -68,34 +83,58 @@ def _budget(run: Run, metric: str | None, amount: str) -> Budget:
     return Budget.parse(f"{metric}={amount.strip()}")
 
 
-def _carry_out(args: argparse.Namespace, study: Study) -> int:
+def _carry_out(args: argparse.Namespace, studies: Sequence[Study], out: Path) -> int:
+    """All runs of all studies, whose folders are ``out`` or in it, and one table of what is known afterwards."""
     if args.report:
         check_drawing()
-    if Folder(study.out).description.exists():
-        raise MeristemError(f"{study.out} holds a single run; several need a folder of their own: give another --out")
-    for case in study.cases():  # what is wrong is told before hours of training
-        study.settled(case)
-    waiting = [case for case in study.cases() if not _done(args, study, case)]
+    for study in studies:  # what is wrong is told before hours of training
+        if Folder(study.out).description.exists():
+            raise MeristemError(
+                f"{study.out} holds a single run; several need a folder of their own: give another --out"
+            )
+        for case in study.cases():
+            study.settled(case)
+    for study in studies:
+        _make(study.out)
+    waiting = {study.source: [case for case in study.cases() if not _done(args, study, case)] for study in studies}
+    failed: list[str] = []
     try:
-        study.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MeristemError(f"{study.out} cannot be made ({error.strerror}); give another --out") from None
-    try:
-        failed = _in_turn(args, study, waiting) if int(args.jobs) == 1 else _side_by_side(args, study, waiting)
+        for study in studies:
+            run_all = _in_turn if int(args.jobs) == 1 else _side_by_side
+            failed += run_all(args, study, waiting[study.source])
     except KeyboardInterrupt:
         print("meristem: stopped; every finished epoch is kept. To go on: the same command again", file=sys.stderr)
         return 130
     finally:
-        if study.out.is_dir() and not os.listdir(study.out):
-            study.out.rmdir()
-    if rows := study.rows():
-        path = study.write_table()
-        print(f"\n{spread_table(rows)}\n\nEverything is in {study.out}; this table, one line a run, in {path}")
-        print(drawn(study.out) if args.report else how_to_draw(study.out))
+        for folder in (*(study.out for study in studies), out):
+            if folder.is_dir() and not os.listdir(folder):
+                folder.rmdir()
+    _show(args, studies, out)
     if failed:
-        missing = sum(study.result(case) is None for case in waiting)
-        raise MeristemError(f"{missing} of {len(waiting)} runs failed: {'; '.join(failed)}")
+        begun = [(study, case) for study in studies for case in waiting[study.source]]
+        missing = sum(study.result(case) is None for study, case in begun)
+        raise MeristemError(f"{missing} of {len(begun)} runs failed: {'; '.join(failed)}")
     return 0
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MeristemError(f"{folder} cannot be made ({error.strerror}); give another --out") from None
+
+
+def _show(args: argparse.Namespace, studies: Sequence[Study], out: Path) -> None:
+    several = len(studies) > 1
+    rows = [
+        (f"{study.run.name}  {title}" if several else title, found)
+        for study in studies
+        for title, found in study.rows()
+    ]
+    if rows:
+        paths = [str(study.write_table()) for study in studies if study.rows()]
+        print(f"\n{spread_table(rows)}\n\nEverything is in {out}; this table, one line a run, in {', '.join(paths)}")
+        print(drawn(out) if args.report else how_to_draw(out))
 
 
 def _in_turn(args: argparse.Namespace, study: Study, cases: list[Case]) -> list[str]:
@@ -167,7 +206,7 @@ def _can_start(case: Case, study: Study) -> bool:
 def _started(args: argparse.Namespace, study: Study, case: Case) -> subprocess.Popen[bytes]:
     folder, run = study.folder(case), study.settled(case)
     folder.path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "meristem", "grow", args.recipe or "digits"]
+    command = [sys.executable, "-m", "meristem", "grow", study.source]
     if args.model:
         command += ["--model", args.model]
     if args.tensorboard:
