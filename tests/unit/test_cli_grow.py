@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -510,7 +511,8 @@ def test_a_compiled_run_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert same["test"]["loss"] == pytest.approx(plain["test"]["loss"], rel=1e-4)
     history = [json.loads(line) for line in Path("compiled/history.jsonl").read_text().splitlines()]
     wanted = [max(3, *record["widths"].values()) for record in history]
-    assert compiled_widths == wanted
+    assert compiled_widths == [width for width, _ in itertools.groupby(wanted)]
+    assert len(compiled_widths) > 2
 
 
 def test_what_torch_cannot_compile_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meristem.errors import MeristemError
 from meristem.schedule import Course, Path
 
 share = st.floats(1e-3, 1.0)
@@ -83,6 +84,15 @@ def test_the_start_is_between_the_smallest_network_and_the_budget() -> None:
 
 
 def test_an_infinite_start_is_the_peak() -> None:
-    assert Course(start=math.inf).path(0.1, 0.3).at(0.0) == pytest.approx(0.5)
+    assert Course(start=math.inf, peak=2.0).path(0.1, 0.3).at(0.0) == pytest.approx(0.6)
     full = Course(start=math.inf, grown=0.0, peak=math.inf, held=0.8, landed=0.8).path(0.1, 0.3)
     assert [full.at(0.0), full.at(0.4), full.at(0.8), full.at(0.81)] == [1.0, 1.0, 1.0, 0.3]
+
+
+@pytest.mark.parametrize(
+    "change", [{"start": -1.0}, {"peak": math.nan}, {"grown": 1.5}, {"held": -0.1}, {"landed": 2.0}]
+)
+def test_a_course_that_makes_no_sense_is_refused(change: dict[str, float]) -> None:
+    (name,) = change
+    with pytest.raises(MeristemError, match=name):
+        Course(**change)

@@ -99,7 +99,7 @@ def same():
 
 
 def test_several_seeds_give_mean_and_deviation(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["grow", "small_recipe:tiny", "--seeds", "3", "--seed", "4", "--out", "out"]
+    words = ["grow", "small_recipe:tiny", "--seeds", "3", "--seed", "4", "--epochs", "12", "--out", "out"]
     assert main([*words, "--with-dense"]) == 0
     told = capsys.readouterr().out
     assert sorted(path.name for path in Path("out").iterdir() if path.is_dir()) == [
@@ -109,7 +109,7 @@ def test_several_seeds_give_mean_and_deviation(capsys: pytest.CaptureFixture[str
     assert line.split()[3] == "3"
     assert "±" in line
     # One of the runs alone is the same run.
-    assert main(["grow", "small_recipe:tiny", "--seed", "5", "--out", "alone"]) == 0
+    assert main(["grow", "small_recipe:tiny", "--seed", "5", "--epochs", "12", "--out", "alone"]) == 0
     alone, among = (json.loads(Path(each, "result.json").read_text()) for each in ("alone", "out/grown-seed5"))
     assert alone["test"] == among["test"]
     # Given again, nothing is run; with another setting it is refused.
