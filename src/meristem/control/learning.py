@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from meristem.errors import MeristemError
 from meristem.gate import BoolArray, FloatArray, GateKind, Penalty, Sigmoid, SumOverMeanWidth
 
 
@@ -101,6 +102,10 @@ class Evidence:
     """
 
     memory: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.memory < 1:
+            raise MeristemError(f"memory must be a share of less than 1, got {self.memory}")
 
     def learner(
         self, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str] = ()

@@ -44,7 +44,7 @@ def test_whatever_can_be_changed_can_be_said() -> None:
         ("defualt", "there is no method 'defualt'; did you mean default? There are: dense, default, worth"),
         (
             "default:peek=2",
-            "the method default has no 'peek' to be changed; did you mean peak? There are: freeze, start",
+            "the method default has no 'peek' to be changed; did you mean peak? There are: freeze, memory",
         ),
         ("uniform:peak=2", "the method uniform has no 'peak' to be changed; There are: freeze"),
         ("default:peak", "the method 'default:peak' is not of the form NAME:KEY=VALUE, e.g. default:peak=2.5"),
@@ -54,6 +54,7 @@ def test_whatever_can_be_changed_can_be_said() -> None:
         ("default:peak=-1", "the peak of a course must be a number of at least 0, got -1.0"),
         ("default:landed=2", "landed of a course must be a share of the run, got 2.0"),
         ("default:freeze=2", "freeze must be a share of the run, got 2.0"),
+        ("default:memory=1", "memory must be a share of less than 1, got 1.0"),
         ("default:align=0", "align must be a width of at least 1, got 0"),
         ("autogrow:every=1.5", "every of the method autogrow must be a whole number, got '1.5'"),
         ("autogrow:every=0", "every must be a number of epochs of at least 1, got 0"),
