@@ -86,6 +86,9 @@ def test_several_recipes_are_one_table(here: Path, capsys: pytest.CaptureFixture
     ):
         assert message in refusal(capsys, "sweep", f"small_recipe:tiny,{second}", "--out", "none")
     assert not Path("none").exists()
+    assert main(["grow", "small_recipe:tiny", "--out", "one"]) == 0
+    told = refusal(capsys, "sweep", "small_recipe:tiny,more_recipe:tiny", "--out", "one")
+    assert "one holds a single run; several need a folder of their own" in told
 
 
 JUDGED = """

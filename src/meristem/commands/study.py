@@ -87,11 +87,10 @@ def _carry_out(args: argparse.Namespace, studies: Sequence[Study], out: Path) ->
     """All runs of all studies, whose folders are ``out`` or in it, and one table of what is known afterwards."""
     if args.report:
         check_drawing()
+    for folder in dict.fromkeys((out, *(study.out for study in studies))):
+        if Folder(folder).description.exists():
+            raise MeristemError(f"{folder} holds a single run; several need a folder of their own: give another --out")
     for study in studies:  # what is wrong is told before hours of training
-        if Folder(study.out).description.exists():
-            raise MeristemError(
-                f"{study.out} holds a single run; several need a folder of their own: give another --out"
-            )
         for case in study.cases():
             study.settled(case)
     for study in studies:

@@ -31,8 +31,10 @@ class AutoGrow:
     def __post_init__(self) -> None:
         if self.every < 1:
             raise MeristemError(f"every must be a number of epochs of at least 1, got {self.every}")
-        if not (0 <= self.patience <= 1 and self.threshold >= 0):
-            raise MeristemError("patience must be a share of the run, and threshold a number of at least 0")
+        if not 0 <= self.patience <= 1:
+            raise MeristemError(f"patience must be a share of the run, got {self.patience}")
+        if not self.threshold >= 0:
+            raise MeristemError(f"threshold must be a number of at least 0, got {self.threshold}")
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         space = view.prices.space
