@@ -12,6 +12,7 @@ from torch import Tensor
 
 from meristem.errors import MeristemError
 from meristem.gate import BoolArray, FloatArray, GateKind, Penalty, Sigmoid, SumOverMeanWidth
+from meristem.space.axis import IntArray
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,18 @@ class Evidence:
 
     The sign of the pull averages out where a norm follows: scaling all inputs of a layer together does nothing. Its
     square says how much the loss depends on the unit. ``memory`` is the weight of the past at the end of an epoch.
+    Units younger than ``youth`` epochs are compared with those of their own age: a unit that came in last has learned
+    less, whatever it will be worth, and would be the first to go.
     """
 
     memory: float = 0.5
+    youth: int = 3
 
     def __post_init__(self) -> None:
         if not 0 <= self.memory < 1:
             raise MeristemError(f"memory must be a share of less than 1, got {self.memory}")
+        if self.youth < 0:
+            raise MeristemError(f"youth must be a number of epochs, at least 0, got {self.youth}")
 
     def learner(
         self, scores: Mapping[str, FloatArray], rng: np.random.Generator, blocks: Collection[str] = ()
@@ -118,8 +124,8 @@ class _EvidenceLearner(_Open):
 
     def __init__(self, policy: Evidence, zeros: dict[str, FloatArray]) -> None:
         self._policy, self._scores = policy, zeros
-        self._seen = {name: np.zeros(len(values), dtype=np.bool_) for name, values in zeros.items()}
-        self._live: dict[str, BoolArray] = {}
+        self._ages = {name: np.zeros(len(values), dtype=np.int64) for name, values in zeros.items()}
+        self._live = {name: ages > 0 for name, ages in self._ages.items()}
         self._device = torch.device("cpu")
         self._sum: Tensor | None = None
         self._steps = torch.zeros(())
@@ -143,19 +149,46 @@ class _EvidenceLearner(_Open):
         for name, mask in self._live.items():
             mean = means[first : first + mask.sum()]
             first += len(mean)
-            old, seen = self._scores[name][mask], self._seen[name][mask]
+            old, seen = self._scores[name][mask], self._ages[name][mask] > 0
             memory = self._policy.memory
             self._scores[name][mask] = np.where(seen, memory * old + (1 - memory) * mean, mean)
-            self._seen[name] |= mask
+            self._ages[name] += mask
         self._sum = None
 
+    @property
+    def scores(self) -> dict[str, FloatArray]:
+        youth = self._policy.youth
+        return {
+            name: fair_to_young(values, self._live[name], np.minimum(self._ages[name], youth))
+            for name, values in self._scores.items()
+        }
+
     def state(self) -> dict[str, Any]:
-        return {"scores": self._scores, "seen": self._seen, "sum": self._sum, "steps": self._steps}
+        return {"scores": self._scores, "ages": self._ages, "sum": self._sum, "steps": self._steps}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._scores, self._seen = dict(state["scores"]), dict(state["seen"])
+        self._scores, self._ages = dict(state["scores"]), dict(state["ages"])
         self._sum = None if state["sum"] is None else state["sum"].to(self._device)
         self._steps = state["steps"].to(self._device)
+
+
+def fair_to_young(evidence: FloatArray, live: BoolArray, ages: IntArray) -> FloatArray:
+    """Live units of every age brought to the mean of the oldest: units compete with those of their own age.
+
+    >>> fair_to_young(np.array([4.0, 8.0, 0.1, 0.3]), np.ones(4, bool), np.array([2, 2, 1, 1])).tolist()
+    [4.0, 8.0, 3.0, 9.0]
+    """
+    fair = evidence.copy()
+    present = np.unique(ages[live])
+    if len(present) < 2:
+        return fair
+    level = evidence[live & (ages == present[-1])].mean()
+    for age in present[:-1]:
+        cohort = live & (ages == age)
+        mean = evidence[cohort].mean()
+        if mean > 0 and level > 0:
+            fair[cohort] *= level / mean
+    return fair
 
 
 # --- no learning -------------------------------------------------------------------------------------------------

@@ -60,8 +60,11 @@ def default() -> Method:
 
 
 def worth() -> Method:
-    """The default with groups that compete: more evidence for the price of a unit makes a group wider."""
-    return Method(controller=Exact(Worth()))
+    """The default with groups that compete: more evidence for the price of a unit makes a group wider.
+
+    The evidence of a group's units together says what the group is worth, so it is taken as it is (``youth=0``).
+    """
+    return Method(learning=Evidence(youth=0), controller=Exact(Worth()))
 
 
 def chance() -> Method:

@@ -17,7 +17,7 @@ from meristem.nearest import nearest
 
 # By the part of a method that has them. A part may lack some: the controller of AutoGrow has no base.
 _NUMBERS = {
-    "learning": ("memory",),
+    "learning": ("memory", "youth"),
     "course": ("start", "grown", "peak", "held", "landed"),
     "controller": ("align", "base", "deep_base", "every", "patience", "threshold"),
     "lasso": ("strength", "threshold"),

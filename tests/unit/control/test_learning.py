@@ -244,14 +244,22 @@ def test_evidence_is_the_mean_square() -> None:
 
 def test_evidence_remembers() -> None:
     """The weight of the past is ``memory``; a unit's first epoch counts in full; an absent unit keeps what it had."""
-    learner = Evidence(memory=0.75).learner({"a": np.zeros(3)}, np.random.default_rng(0))
+    learner = Evidence(memory=0.75, youth=0).learner({"a": np.zeros(3)}, np.random.default_rng(0))
     assert fed(learner, masks("110"), [2.0, 4.0]) == {"a": [4.0, 16.0, 0.0]}
     assert fed(learner, masks("101"), [0.0, 3.0]) == {"a": [3.0, 16.0, 9.0]}
     assert fed(learner, masks("011"), [0.0, 1.0]) == {"a": [3.0, 12.0, 7.0]}
 
 
+def test_units_compete_with_those_of_their_age() -> None:
+    """A young unit that is the best of its age stays before an old one that is below the mean, and is old in time."""
+    learner = Evidence(memory=0.0, youth=2).learner({"a": np.zeros(4)}, np.random.default_rng(0))
+    assert fed(learner, masks("1100"), [2.0, 4.0]) == {"a": [4.0, 16.0, 0.0, 0.0]}
+    assert fed(learner, masks("1111"), [2.0, 4.0, 1.0, 3.0]) == {"a": [4.0, 16.0, 2.0, 18.0]}
+    assert fed(learner, masks("1111"), [2.0, 4.0, 1.0, 3.0]) == {"a": [4.0, 16.0, 1.0, 9.0]}
+
+
 def test_evidence_of_no_steps_is_none() -> None:
-    learner = Evidence().learner({"a": np.zeros(2)}, np.random.default_rng(0))
+    learner = Evidence(youth=0).learner({"a": np.zeros(2)}, np.random.default_rng(0))
     fed(learner, masks("10"), [2.0])
     assert fed(learner, masks("11")) == {"a": [4.0, 0.0]}
     assert fed(learner, masks("11"), [2.0, 3.0]) == {"a": [4.0, 9.0]}
