@@ -44,7 +44,8 @@ class Course:
     ``start`` and ``peak`` are multiples of the budget; 0 starts with the smallest network, infinity at the peak.
     ``grown`` is the progress at which the peak is reached; from ``held`` to ``landed`` the cost comes down to the
     budget. The default costs in all what a network of the budget's size costs from the first epoch on: what it saves at
-    the start it spends above the budget. It grows fast, because a unit that comes late has little time to learn.
+    the start it spends above the budget. It grows fast, because a unit that comes late has little time to learn, and
+    comes down slowly, because evidence takes time and pruning by it costs next to nothing.
 
     >>> round(Course().path(0.0, 0.36).mean(), 3)
     0.36
@@ -52,9 +53,9 @@ class Course:
 
     start: float = 0.25
     grown: float = 0.15
-    peak: float = 1.5
+    peak: float = 1.2
     held: float = 0.15
-    landed: float = 0.35
+    landed: float = 0.75
 
     def __post_init__(self) -> None:
         for name in ("start", "peak"):
