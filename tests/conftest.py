@@ -1,7 +1,8 @@
-"""One thread, few and repeatable hypothesis examples, and one trace per zoo net for the whole session."""
+"""One thread, Ctrl-C that is heard, few and repeatable hypothesis examples, and one trace per zoo net for all tests."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from functools import cache
 
@@ -14,6 +15,8 @@ from deep import DEEP
 from zoo import ZOO
 
 torch.set_num_threads(1)
+# A shell starts background jobs with Ctrl-C ignored, which Python and its children inherit: no test could stop a run.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
     "zoo", deadline=None, derandomize=True, database=None, max_examples=3, print_blob=False
