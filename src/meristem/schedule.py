@@ -45,7 +45,7 @@ class Course:
     ``grown`` is the progress at which the peak is reached; from ``held`` to ``landed`` the cost comes down to the
     budget. The default costs in all what a network of the budget's size costs from the first epoch on: what it saves at
     the start it spends above the budget. It grows fast, because a unit that comes late has little time to learn, and
-    comes down slowly, because evidence takes time and pruning by it costs next to nothing.
+    comes down slowly, which pruning by evidence bears and pruning at random does not (docs/log.md).
 
     >>> round(Course().path(0.0, 0.36).mean(), 3)
     0.36
