@@ -55,9 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="take the network out of a run, finished or not")
     export.add_argument("run_folder", metavar="RUN", help="the folder of a run")
     export.add_argument("--out", metavar="DIR", required=True, help="where the network goes")
-    export.add_argument("--recipe", metavar="MODULE:FUNCTION", help="what was run, if it was a recipe of your own")
-    export.add_argument("--model", metavar="MODULE:FUNCTION", help="the model that was grown, if it was your own")
-    export.set_defaults(command="export:export")
+    _add_again(export)
+    export.set_defaults(command="export:export", set=[])
     data = commands.add_parser("data", help="fetch a data set from its official home")
     names = "cifar10, cifar100, mnist, fashion-mnist, voc2012, voc2012-extra, imagenet"
     data.add_argument("name", metavar="NAME", help=names)
@@ -126,11 +125,16 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
 
 def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("run_folder", metavar="RUN", help="the folder of a finished run")
-    evaluate.add_argument("--recipe", metavar="MODULE:FUNCTION", help="what was run, if it was a recipe of your own")
-    evaluate.add_argument("--model", metavar="MODULE:FUNCTION", help="the model that was grown, if it was your own")
-    evaluate.add_argument("--data", metavar="DIR", help="where the data lie, if they have moved")
-    evaluate.add_argument("--device", metavar="DEVICE", help="cpu, cuda, ... (default: that of the run)")
+    _add_again(evaluate)
     evaluate.set_defaults(command="evaluate:show", set=[])
+
+
+def _add_again(command: argparse.ArgumentParser) -> None:
+    """What was run, for commands that make its network once more, perhaps on another machine."""
+    command.add_argument("--recipe", metavar="MODULE:FUNCTION", help="what was run, if it was a recipe of your own")
+    command.add_argument("--model", metavar="MODULE:FUNCTION", help="the model that was grown, if it was your own")
+    command.add_argument("--data", metavar="DIR", help="where the data lie, if they have moved")
+    command.add_argument("--device", metavar="DEVICE", help="cpu, cuda, ... (default: that of the run)")
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

@@ -129,16 +129,18 @@ class Folder:
 
 def free_folder(base: Path) -> Folder:
     """``base``, or the first of ``base-2``, ``base-3``, ... that does not exist; it is made at once."""
-    number = 1
-    while True:
-        path = base if number == 1 else base.with_name(f"{base.name}-{number}")
-        try:
-            path.mkdir(parents=True)
-            return Folder(path)
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise FileError(f"{path} cannot be made ({error.strerror}); give another --out") from None
+    path, number = base, 1
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                path.mkdir()
+                return Folder(path)
+            except FileExistsError:
+                number += 1
+                path = base.with_name(f"{base.name}-{number}")
+    except OSError as error:
+        raise FileError(f"{path} cannot be made ({error.strerror}); give another --out") from None
 
 
 def latest_folder(base: Path) -> Folder:

@@ -19,13 +19,15 @@ from meristem.control.named import named_method
 from meristem.errors import FileError, MeristemError
 from meristem.folder import Folder, read_json
 from meristem.rates import Cosine, Rate
-from meristem.settings import SETTINGS, budget_text, changed
+from meristem.settings import SETTINGS, budget_text, changed, check_kinds
 from meristem.task import Task
 
 Record = dict[str, Any]
 RESULT_FORMAT = "meristem-result-1"
 DENSE = "dense"  # the method that trains the full model as it is
-MOVABLE = ("data_dir", "workers")  # settings that do not decide the outcome: a run may go on with others
+# Settings that do not decide the outcome: a run may go on with others. What lies under a path does decide it, but that
+# is found out in another way: by the number of steps, and by the widths a checkpoint was made with.
+MOVABLE = ("data_dir", "workers", "widths")
 DIRECT = "direct"  # the method that trains the network another run has grown, from scratch
 
 
@@ -97,6 +99,7 @@ class Run:
     seed: int = 0
     device: str = "cpu"
     network: str | None = None  # MODULE:FUNCTION that makes the model, if it is not the recipe's own
+    recipe: str | None = None  # MODULE:FUNCTION that returned this, if it is a recipe of the user's own
     data_dir: str | None = None
     classes: int = 0  # of the data; 0: as the recipe's model has them
     held_out: int = 0  # training samples that are set aside for validation
@@ -109,6 +112,7 @@ class Run:
     compile: bool = False  # the training step, by torch.compile; again after each change of the network
 
     def __post_init__(self) -> None:
+        check_kinds({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise MeristemError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -146,7 +150,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """What a user may change, as JSON holds it; ``with_settings`` understands it."""
-        given = ("name", "about", "model", "network", "load", "task", "decays")
+        given = ("name", "about", "model", "network", "recipe", "load", "task", "decays")
         held = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         held.update(budget=budget_text(self.budget), rate=str(self.rate))
         held.update(fine_tune_rate=None if self.fine_tune_rate is None else str(self.fine_tune_rate))
@@ -159,6 +163,7 @@ def description(run: Run) -> dict[str, Any]:
         "name": run.name,
         "about": run.about,
         "network": run.network,
+        "recipe": run.recipe,
         "settings": run.settings,
         "versions": {
             "meristem": meristem.__version__,
@@ -175,6 +180,9 @@ def described_run(folder: Folder, known: Run) -> Run:
     content = folder.described()
     if content.get("name") != known.name:
         raise MeristemError(f"{folder.path} holds a run of {content.get('name')!r}, not of {known.name!r}")
+    if "recipe" in content and (content["recipe"] is None) != (known.recipe is None):
+        whose = "meristem's own" if content["recipe"] is None else content["recipe"]
+        raise MeristemError(f"{folder.path} holds a run of another recipe of the same name, {whose}: name that one")
     settings = content.get("settings")
     if not isinstance(settings, dict):
         raise MeristemError(f"{folder.description} is damaged: it has no settings")

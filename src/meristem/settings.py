@@ -58,6 +58,18 @@ def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def check_kinds(values: Mapping[str, Any]) -> None:
+    """Settings that were given as values in Python, in a recipe of the user's own, are what their text would give."""
+    plain: dict[Callable[[str], Any], tuple[type, ...]] = {_whole: (int,), _number: (int, float), str: (str,)}
+    for kind, types in plain.items():
+        for name in _KINDS[kind]:
+            value = values[name]
+            right = isinstance(value, types) and not isinstance(value, bool)
+            if not right and not (value is None and name in _OPTIONAL):
+                expected = _EXPECTED.get(kind, "text")
+                raise MeristemError(f"{name} must be {expected}, got {value!r} ({type(value).__name__})")
+
+
 def budget_text(budget: Budget) -> str:
     """What ``Budget.parse`` reads back."""
     amounts = {name: getattr(budget, name) for name in ("params", "macs", "spend")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -104,5 +105,6 @@ def spread(values: Sequence[float], digits: int) -> str:
     ('1.5 ± 0.7', '1.0')
     """
     mean = f"{statistics.mean(values):.{digits}f}"
-    deviation = f"{statistics.stdev(values) if len(values) > 1 else 0.0:.{digits}f}"
+    several = len(values) > 1 and all(map(math.isfinite, values))  # of a perplexity that overflowed there is none
+    deviation = f"{statistics.stdev(values) if several else 0.0:.{digits}f}"
     return f"{mean} ± {deviation}" if float(deviation) else mean

@@ -49,12 +49,13 @@ class Classification:
             raise MeristemError(f"top must be different numbers of at least 1, got {self.top}")
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        return F.cross_entropy(_scores(outputs, targets), targets, label_smoothing=self.label_smoothing)
+        scores = _scores(outputs, targets).float()  # under autocast they come in half precision
+        return F.cross_entropy(scores, targets, label_smoothing=self.label_smoothing)
 
     def tally(self, outputs: Any, targets: Tensor) -> Tensor:
         loss = F.cross_entropy(_scores(outputs, targets).float(), targets, reduction="sum")
         right = [_right(outputs, targets, among).to(loss) for among in self.top]
-        return torch.stack([loss, *right, loss.new_tensor(len(targets))]).double()
+        return _summable(loss, *right, loss.new_tensor(len(targets)))
 
     def metrics(self, tally: Tensor) -> dict[str, float]:
         loss, *right, count = tally.tolist()
@@ -93,9 +94,9 @@ class Segmentation:
         self._check(outputs, targets)
         counted = targets != self.ignore
         cells = targets[counted] * self.classes + outputs.argmax(1)[counted]
-        confusion = torch.bincount(cells, minlength=self.classes**2).double()
-        loss = self._losses(outputs, targets).double().sum()
-        return torch.cat([torch.stack([loss, counted.sum().double()]), confusion])
+        confusion = torch.bincount(cells, minlength=self.classes**2).cpu().double()
+        loss = self._losses(outputs, targets).cpu().double().sum()
+        return torch.cat([_summable(loss, counted.sum()), confusion])
 
     def metrics(self, tally: Tensor) -> dict[str, float]:
         loss, count = tally[:2].tolist()
@@ -137,7 +138,7 @@ class LanguageModel:
         losses = F.cross_entropy(
             self._rows(outputs, targets), targets.flatten(), ignore_index=self.ignore, reduction="none"
         )
-        return torch.stack([losses.double().sum(), (targets != self.ignore).sum().double()])
+        return _summable(losses.cpu().double().sum(), (targets != self.ignore).sum())
 
     def metrics(self, tally: Tensor) -> dict[str, float]:
         loss = tally[0] / tally[1]
@@ -161,16 +162,25 @@ def _scores(outputs: Any, targets: Tensor, ignore: int = -100) -> Tensor:
         )
     if targets.is_floating_point():  # a share for each class, which torch takes too
         return outputs
+    if targets.dtype not in (torch.int64, torch.uint8):  # those that torch takes for classes
+        raise MeristemError(f"labels are of type {targets.dtype}, but classes are counted in torch.int64: use .long()")
     wanted = (len(targets), "classes", *targets.shape[1:])
     if outputs.dim() != len(wanted) or (outputs.shape[0], *outputs.shape[2:]) != targets.shape:
         raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {_shape(wanted)}")
-    most = int(torch.where(targets == ignore, 0, targets).max())
+    least, most = (int(value) for value in torch.where(targets == ignore, 0, targets).aminmax())
+    if least < 0:
+        raise MeristemError(f"a label is {least}, but labels are counted from 0; only {ignore} is left out of account")
     if most >= outputs.shape[1]:
         raise MeristemError(
             f"a label is {most}, but the model has {outputs.shape[1]} outputs, for labels from 0 to "
             f"{outputs.shape[1] - 1}; give it as many outputs as there are classes"
         )
     return outputs
+
+
+def _summable(*numbers: Tensor) -> Tensor:
+    """A tally of sums. On the CPU, because not every device knows double precision."""
+    return torch.stack([number.cpu().double() for number in numbers])
 
 
 def _shape(sizes: Iterable[int | str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,8 @@ class Training:
             settings=self.run.settings,
         )
 
-    def resume(self, path: Path) -> None:
+    def resume(self, path: Path, may_differ: Collection[str] = ()) -> None:
+        """Go on from what was kept; ``may_differ`` are settings that need not be those of the run."""
         extra = self.grower.resume(path)
         try:
             self.scheduler.load_state_dict(extra["scheduler"])
@@ -80,7 +81,7 @@ class Training:
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
         for name, value in self.run.settings.items():
-            if name not in MOVABLE and (was := settings.get(name)) != value:
+            if name not in (*MOVABLE, *may_differ) and (was := settings.get(name)) != value:
                 raise FileError(f"{path} was written with {name}={was}, but {name}={value} is described beside it")
         taken, steps = self.scheduler.last_epoch, self.data.steps(self.run.batch)
         if taken != self.grower.epoch * steps:  # perhaps --data names another data set
@@ -157,6 +158,8 @@ def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
     """The data, one sample of them, and how many steps growing will have."""
     try:
         data = run.load(run)
+        if data is None:
+            raise ValueError("its load returned nothing; it must return the data, meristem.data.arrays.Arrays say")
         return data, data.example, data.steps(run.batch) * run.epochs
     except (ValueError, OSError) as error:
         raise MeristemError(f"{run.name}: {error}") from None
@@ -171,13 +174,16 @@ def made_model(run: Run, data: Data | None = None) -> nn.Module:
     if run.network is not None:
         return run.model()
     try:
-        return run.model(**{name: value for name, value in known.items() if value})
+        model = run.model(**{name: value for name, value in known.items() if value})
     except TypeError as error:
         name = next((name for name in known if f"'{name}'" in str(error)), None)
         if name is None:
             raise
         what = {"classes": "a fixed number of classes", "keep": "no dropout that could be set"}[name]
         raise MeristemError(f"{run.name}: its model has {what}; leave out {name}") from None
+    if not isinstance(model, nn.Module):
+        raise MeristemError(f"{run.name}: its model function returned {type(model).__name__}, expected an nn.Module")
+    return model
 
 
 def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
@@ -210,7 +216,7 @@ def usable_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise MeristemError(f"the device {name!r} cannot be used here: {reason}") from None
     return device

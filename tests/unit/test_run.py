@@ -354,6 +354,12 @@ def test_a_run_of_something_else_is_not_taken_for_this_one(tmp_path: Path) -> No
 # --- folders ---
 
 
+def test_a_folder_on_a_disk_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to("/nowhere/disk")
+    with pytest.raises(FileError, match=r"cannot be made \(File exists\); give another --out"):
+        free_folder(tmp_path / "runs" / "tiny-seed1")
+
+
 def test_free_and_latest_folders(tmp_path: Path) -> None:
     base = tmp_path / "runs" / "tiny-seed1"
     with pytest.raises(FileError, match=r"there is no run .*tiny-seed1 to go on with"):

@@ -14,7 +14,7 @@ import pytest
 
 from meristem.cli import main
 from meristem.folder import Folder
-from meristem.tables import spread_table
+from meristem.tables import spread, spread_table
 from tiny_recipe import SLOW, tiny_recipe
 
 BROKEN = """
@@ -191,6 +191,30 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(capsys: pytest.Captur
     assert "2 of 2 runs failed" in told
 
 
+def test_a_run_that_breaks_in_the_users_own_code_does_not_stop_the_others(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    breaking = 'def load(run):\n    if run.method == "uniform":\n        {}["x"]\n'
+    (here / "half_recipe.py").write_text(RECIPE.replace("def load(run):\n", breaking))
+    words = ["sweep", "half_recipe:tiny", "--method", "worth", "--budgets", "40%", "--arms", "uniform,grown,direct"]
+    for jobs, reason in (("1", "uniform seed 0: KeyError: 'x'"), ("2", "see out2/params=40%/uniform-seed0.log")):
+        assert main([*words, "--out", f"out{jobs}", "--jobs", jobs]) == 2
+        told = capsys.readouterr().err.splitlines()[-1].replace("  ", " ")
+        assert told.startswith("meristem: 1 of 3 runs failed: ")
+        assert reason in told
+        assert [row["arm"] for row in results(f"out{jobs}")] == ["grown", "direct"]  # it does not need the uniform one
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_study_with_a_direct_design_can_be_moved(jobs: str, here: Path) -> None:
+    words = ["--method", "worth", "--budgets", "40%", "--arms", "grown,direct", "--jobs", jobs]
+    assert sweep(*words, "--out", "out") == 0
+    (here / "out").rename(here / "moved")
+    (here / "moved/params=40%/direct-seed0/result.json").unlink()  # as if it had been stopped just before its end
+    assert sweep(*words, "--out", "moved", "--seeds", "2") == 0
+    assert len(results("moved")) == 4
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_stopped_study_goes_on_where_its_data_are_now(jobs: str, here: Path) -> None:
     text = (here / "small_recipe.py").read_text().replace("def load(run):", "def load(run):\n" + NEEDS_FILE)
@@ -280,3 +304,8 @@ def test_a_table_of_nothing_but_one_seed() -> None:
         "30.0",
         "1.5",
     ]
+
+
+def test_a_table_of_a_metric_that_overflowed() -> None:
+    assert spread([float("inf"), 1.0], 2) == "inf"
+    assert spread([float("nan"), 1.0], 2) == "nan"

@@ -151,6 +151,13 @@ def test_outputs_that_do_not_fit_are_refused() -> None:
         (Classification(), (outputs, outputs), targets, "the model returned a tuple, but one tensor with a score for"),
         (Classification(), {"out": outputs}, targets, "the model returned a dict, but one tensor"),
         (Classification(), maps, targets[:2], "outputs of shape [2, 3, 4, 5], expected [2, classes]"),
+        (
+            Classification(),
+            outputs,
+            -torch.ones_like(targets),
+            "a label is -1, but labels are counted from 0; only -100 is left out",
+        ),
+        (Classification(), outputs, targets.int(), "labels are of type torch.int32, but classes are counted in"),
         (Classification(), outputs, targets + 3, "but the model has 3 outputs, for labels from 0 to 2; give it as"),
         (Segmentation(3), maps[..., :2], labels, "outputs of shape [2, 3, 4, 2], expected [2, classes, 4, 5]"),
         (Segmentation(4), maps, labels, "the model has 3 outputs a pixel, but there are 4 classes"),
@@ -158,6 +165,12 @@ def test_outputs_that_do_not_fit_are_refused() -> None:
         for judge in (task.loss, task.tally):
             with pytest.raises(MeristemError, match=re.escape(message)):
                 judge(given, wanted)
+
+
+def test_the_loss_of_scores_in_half_precision_is_exact() -> None:
+    outputs, targets = samples(32, classes=1000)
+    halves = outputs.bfloat16()
+    assert Classification().loss(halves, targets) == Classification().loss(halves.float(), targets)
 
 
 def test_labels_that_do_not_count_need_no_output() -> None:

@@ -33,6 +33,8 @@ def given_settings(args: argparse.Namespace) -> dict[str, str]:
         settings["data_dir"] = str(Path(settings["data_dir"]).resolve())
         if not Path(settings["data_dir"]).is_dir():
             raise MeristemError(f"the data folder {settings['data_dir']} does not exist")
+    if "widths" in settings:
+        settings["widths"] = str(Path(settings["widths"]).resolve())
     return settings
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from meristem.commands.arguments import given_settings
 from meristem.commands.recipes import begun_run
 from meristem.errors import FileError
 from meristem.export import read_files
@@ -30,8 +31,8 @@ def export(args: argparse.Namespace) -> int:
         if not folder.checkpoint.is_file():
             raise FileError(f"{folder.path} has no finished epoch yet; there is nothing to export")
         run = begun_run(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
-        training = build(run, history=None)
-        training.resume(folder.checkpoint)
+        training = build(run.with_settings(given_settings(args)), history=None)
+        training.resume(folder.checkpoint, may_differ=("device",))
         training.grower.save(out)
         print(f"The network after epoch {training.grower.epoch} of {training.run.all_epochs} is in {out}")
     print(f"Load it into a full-size model: meristem.load({str(out)!r}, model)")

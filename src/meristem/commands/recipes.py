@@ -54,7 +54,7 @@ def model_maker(path: str) -> Callable[[], nn.Module]:
 def begun_run(folder: Folder, given: str | None, model: str | None, how: str) -> Run:
     """The run in ``folder``. What a file says is never imported: ``how`` tells to name a recipe of the user's own."""
     name = given or str(folder.described().get("name"))
-    if not given and name not in recipes():
+    if not given and (name not in recipes() or folder.described().get("recipe") is not None):
         raise MeristemError(f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: {how}")
     return described_run(folder, recipe(name, model))
 
@@ -72,7 +72,7 @@ def _recipe(name: str) -> Run:
             raise MeristemError(f"the recipe {name} failed ({type(error).__name__}: {error})") from None
         if not isinstance(run, Run):
             raise MeristemError(f"the recipe {name} returned {type(run).__name__}, expected a meristem.run.Run")
-        return run
+        return dataclasses.replace(run, recipe=name)
     known = recipes()
     if name not in known:
         there = nearest(name, known, [each for each in known if not each.endswith(f"-{DENSE}")])

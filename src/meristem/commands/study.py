@@ -7,6 +7,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from meristem.errors import MeristemError
 from meristem.folder import Folder
 from meristem.loop import carry_out
 from meristem.progress import Progress
-from meristem.run import DENSE, MOVABLE, Run
-from meristem.study import GROWN, Case, Study
+from meristem.run import DENSE, DIRECT, MOVABLE, Run
+from meristem.study import GROWN, UNIFORM, Case, Study
 from meristem.tables import spread_table
 
 
@@ -145,13 +146,16 @@ def _in_turn(args: argparse.Namespace, study: Study, cases: list[Case]) -> list[
         print(f"--- {case.title}  seed {case.seed}", flush=True)
         folder, progress, reason = study.folder(case), Progress(sys.stdout, plain=True), "there is no grown network"
         try:
-            if _can_start(case, study):
+            if _can_start(case, study, ()):
                 folder.path.mkdir(parents=True, exist_ok=True)
                 with folder.held():
                     (carry_out_on_board if args.tensorboard else carry_out)(study.settled(case), folder, progress)
                 continue
         except MeristemError as error:
             reason = str(error)
+        except Exception as error:  # the user's own code may fail in any way, and the others are still to be run
+            traceback.print_exc()
+            reason = f"{type(error).__name__}: {error}"
         finally:
             progress.end()
         print("failed", flush=True)
@@ -166,7 +170,7 @@ def _side_by_side(args: argparse.Namespace, study: Study, cases: list[Case]) -> 
     try:
         while waiting or going:
             waiting = [case for case in waiting if not _done(args, study, case)]
-            ready = [case for case in waiting if _can_start(case, study)]
+            ready = [case for case in waiting if _can_start(case, study, (*waiting, *going))]
             if ready and len(going) < int(args.jobs):
                 case = ready[0]
                 waiting.remove(case)
@@ -196,10 +200,10 @@ def _done(args: argparse.Namespace, study: Study, case: Case) -> bool:
     return study.result(case) is not None and not (args.tensorboard and not study.folder(case).graphs.exists())
 
 
-def _can_start(case: Case, study: Study) -> bool:
-    """A direct design waits for the grown network, and for the uniform one, which may be the same."""
-    others = (dataclasses.replace(case, arm=arm) for arm in (GROWN, "uniform") if arm in study.arms)
-    return case.arm != "direct" or all(study.result(other) is not None for other in others)
+def _can_start(case: Case, study: Study, to_come: Collection[Case]) -> bool:
+    """A direct design needs the grown network, and waits for the uniform one, which may be the same."""
+    grown, uniform = (dataclasses.replace(case, arm=arm) for arm in (GROWN, UNIFORM))
+    return case.arm != DIRECT or (study.result(grown) is not None and uniform not in to_come)
 
 
 def _started(args: argparse.Namespace, study: Study, case: Case) -> subprocess.Popen[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,6 +14,8 @@ from meristem.control.value import Standing, Value
 from meristem.cost.price import Prices
 from meristem.errors import MeristemError
 from meristem.gate import BoolArray, Draw, FloatArray, Independent, Ranked, sigmoid
+
+_WIDEST = 2**20  # far above any layer, and small enough to count with
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Exact:
     follows_plan: bool = True
 
     def __post_init__(self) -> None:
-        if self.align < 1:
-            raise MeristemError(f"align must be a width of at least 1, got {self.align}")
+        if not 1 <= self.align <= _WIDEST:
+            raise MeristemError(f"align must be a width, from 1 to {_WIDEST}, got {self.align}")
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         if isinstance(self.draw, Ranked):  # beta (s + push) > 0 where s > -push: the temperature does not matter
@@ -165,6 +168,11 @@ class Feedback:
     deep_base: float = 1.0
     draw: Draw = Independent()
     follows_plan: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("base", "deep_base"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise MeristemError(f"{name} must be a number of at least 0, got {getattr(self, name)}")
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         chances = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}

@@ -144,7 +144,7 @@ class _EvidenceLearner(_Open):
     def finish(self) -> None:
         if self._sum is None or not self._steps:
             return
-        means = (self._sum / self._steps).double().cpu().numpy()
+        means = (self._sum / self._steps).cpu().double().numpy()  # not every device knows double precision
         first = 0
         for name, mask in self._live.items():
             mean = means[first : first + mask.sum()]
@@ -337,7 +337,7 @@ class _DescentLearner:
 
     @property
     def scores(self) -> dict[str, FloatArray]:
-        flat = self._s.double().cpu().numpy()
+        flat = self._s.cpu().double().numpy()
         parts = np.split(flat, np.cumsum(list(self._units.values()))[:-1])
         return {name: part.copy() for name, part in zip(self._units, parts, strict=True)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +23,12 @@ class Arrays:
 
     def __post_init__(self) -> None:
         for name in dict.fromkeys(("train", "test", *self.splits)):
-            inputs, targets = self.splits[name]
+            if name not in self.splits:
+                raise ValueError(f"there is no {name} split, only {', '.join(self.splits) or 'none at all'}")
+            inputs, targets = cast(tuple[Any, Any], self.splits[name])  # a user's own may hold anything
+            if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor)):
+                kinds = f"{type(inputs).__name__} and {type(targets).__name__}"
+                raise ValueError(f"inputs and targets must be tensors, but the {name} split has {kinds}")
             if len(inputs) != len(targets) or not len(inputs):
                 raise ValueError(f"the {name} split has {len(inputs)} inputs and {len(targets)} targets")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -86,16 +86,26 @@ def bundled(runs: Sequence[Shown]) -> list[Bundle]:
     return [Bundle(title, tuple(group)) for title, group in zip(titles, groups, strict=True)]
 
 
-def _experiment(run: Shown) -> tuple[Any, ...]:
-    ignored = _IGNORED | ({"budget"} if run.method == "dense" else set())
+def by_arm(bundles: Sequence[Bundle]) -> list[tuple[str, list[Bundle]]]:
+    """Experiments that differ in their budgets alone, named by what else they differ in from the others."""
+    found: dict[tuple[Any, ...], list[Bundle]] = {}
+    for bundle in bundles:
+        found.setdefault(_experiment(bundle.first, _IGNORED | {"budget"}), []).append(bundle)
+    firsts = [points[0].first for points in found.values()]
+    titles = _titles(firsts, _IGNORED | {"budget"}) if len(firsts) > 1 else [arm_word(run.method) for run in firsts]
+    return list(zip(titles, found.values(), strict=True))
+
+
+def _experiment(run: Shown, ignored: Set[str] = _IGNORED) -> tuple[Any, ...]:
+    ignored = ignored | ({"budget"} if run.method == "dense" else set())
     settings = sorted((key, str(value)) for key, value in run.settings.items() if key not in ignored)
     return (run.name, run.network, *settings) if run.settings else (run.name, str(run.path))
 
 
-def _titles(runs: Sequence[Shown]) -> list[str]:
+def _titles(runs: Sequence[Shown], ignored: Set[str] = _IGNORED) -> list[str]:
     if len(runs) == 1:
         return [runs[0].name]
-    keys = [key for key in dict.fromkeys(key for run in runs for key in run.settings) if key not in _IGNORED]
+    keys = [key for key in dict.fromkeys(key for run in runs for key in run.settings) if key not in ignored]
     differ = [key for key in keys if len({str(run.settings.get(key)) for run in runs if _has(run, key)}) > 1]
     several = len({(run.name, run.network) for run in runs}) > 1
     titles = [_title(run, several, differ) for run in runs]

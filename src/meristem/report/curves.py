@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from meristem.metric import Metric, headline, metric
-from meristem.report.bundles import Bundle, Spread
+from meristem.report.bundles import Bundle, Spread, spread
 from meristem.report.reading import FloatArray, Shown
 from meristem.report.style import (
     INK,
@@ -114,13 +114,13 @@ def _loss(bundles: Sequence[Bundle]) -> Drawing | None:
 
 
 def _cost(bundles: Sequence[Bundle]) -> Drawing | None:
-    """Of one experiment: every cost with its plan and its cap; of several: the parameters of each."""
+    """Of one experiment: every cost with its plan and its cap; of several: the one that is planned, of each."""
     figure, (axes,) = canvas()
     single = len(bundles) == 1
     drawn = False
+    costs = ["params", "macs"] if single else [_planned_cost(bundles)]
     for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
-        planned = [name for name in bundle.first.names("planned") if bundle.column("planned", name).known]
-        costs = ["params", "macs"] if single else (planned[:1] or ["params"])
+        planned = _planned(bundle)
         for number, name in enumerate(costs):
             values = bundle.column(f"{name}_frac").times(100)
             if not values.known:
@@ -138,13 +138,24 @@ def _cost(bundles: Sequence[Bundle]) -> Drawing | None:
                 )
     if not drawn:
         return None
-    by_epoch(axes, "% of the full model", from_zero=True)
+    by_epoch(axes, "% of the full model" if single else f"{costs[0]}, % of the full model", from_zero=True)
     legend(axes)
     sentence = (
         "How large the network was in each epoch, as a share of the full one: solid what it had, dotted the plan, "
         "dashed the budget."
     )
     return Drawing("cost", "Cost against plan and budget", sentence, figure)
+
+
+def _planned(bundle: Bundle) -> list[str]:
+    return [name for name in bundle.first.names("planned") if bundle.column("planned", name).known]
+
+
+def _planned_cost(bundles: Sequence[Bundle]) -> str:
+    """One cost for all experiments, those that follow no plan as well: the first that is planned, or has a cap."""
+    found = [name for bundle in bundles for name in _planned(bundle)]
+    found += [name for bundle in bundles for name in bundle.first.caps if name in ("params", "macs")]
+    return found[0] if found else "params"
 
 
 def epoch_share(run: Shown) -> FloatArray:
@@ -171,29 +182,34 @@ def _epoch_macs(bundles: Sequence[Bundle]) -> Drawing | None:
 
 
 def _total_macs(bundles: Sequence[Bundle]) -> Drawing | None:
-    rows: list[tuple[str, float, float, str]] = []
-    dense = 0.0
+    rows: list[tuple[str, float, float, str, float]] = []  # the last one: what the full model would have spent
     for bundle, colour in zip(bundles, colours(len(bundles)), strict=True):
-        totals = [run.column("spend_macs")[-1] for run in bundle.runs if run.records]
-        alone = [run.column("dense_spend_macs")[-1] for run in bundle.runs if run.records]
-        if totals and np.isfinite(totals).all():
-            rows.append((bundle.title, float(np.mean(totals)), float(np.std(totals)), colour))
-            dense = max(dense, *(value for value in alone if np.isfinite(value)), 0.0)
-    if not rows or not dense:
+        total, dense = (
+            spread(np.array([run.column(key)[-1] for run in bundle.runs if run.records]))
+            for key in ("spend_macs", "dense_spend_macs")
+        )
+        if np.isfinite(total.mean) and dense.mean > 0:
+            rows.append((bundle.title, float(total.mean), float(total.deviation), colour, float(dense.mean)))
+    if not rows:
         return None
-    rows.append(("full model", dense, 0.0, MUTED))
+    most = max(dense for *_, dense in rows)
+    if np.allclose([dense for *_, dense in rows], most, rtol=1e-6, atol=0.0):
+        rows.append(("full model", most, 0.0, MUTED, most))
+    else:  # runs of different lengths or networks: each beside its own
+        pairs = [(row, (f"full model for {row[0]}", row[4], 0.0, MUTED, row[4])) for row in rows]
+        rows = [row for pair in pairs for row in pair]
     figure, (axes,) = canvas(height=0.9 + 0.36 * len(rows))
-    scale, unit = _macs_unit(dense)
-    for place, (_, total, deviation, colour) in enumerate(rows):
-        axes.barh(place, total / scale, color=colour, height=0.66)
+    scale, unit = _macs_unit(most)
+    for place, (_, amount, deviation, colour, whole) in enumerate(rows):
+        axes.barh(place, amount / scale, color=colour, height=0.66)
         if deviation:
-            axes.errorbar(total / scale, place, xerr=deviation / scale, color=INK, linewidth=1, capsize=2)
-        text = f"{total / scale:.3g}" + (f" ({total / dense:.1%})" if total != dense else "")
-        axes.annotate(text, (total / scale, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+            axes.errorbar(amount / scale, place, xerr=deviation / scale, color=INK, linewidth=1, capsize=2)
+        text = f"{amount / scale:.3g}" + (f" ({amount / whole:.1%})" if amount != whole else "")
+        axes.annotate(text, (amount / scale, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [shortened(title, 40) for title, *_ in rows])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.3 * max(total for _, total, *_ in rows) / scale)
+    axes.set_xlim(0, 1.3 * max(amount for _, amount, *_ in rows) / scale)
     axes.set_xlabel(f"{unit} of training")
     sentence = (
         "All multiply-adds of training so far, forward and backward, beside those of the full model for the same steps."

@@ -1,4 +1,4 @@
-"""Several budgets: what each costs and what it is worth, one curve a method."""
+"""Several budgets: what each costs and what it is worth, one curve for all that differ in their budgets alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from meristem.metric import Metric
-from meristem.report.bundles import Bundle, arm_word, spread
+from meristem.report.bundles import Bundle, by_arm, spread
 from meristem.report.curves import judged_by
 from meristem.report.reading import FloatArray
 from meristem.report.style import Drawing, canvas, colours, legend
@@ -29,16 +29,14 @@ def tradeoff_drawings(bundles: Sequence[Bundle]) -> Iterator[Drawing]:
     finished = [bundle for bundle in bundles if len(bundle.finals("params_frac"))]
     if shown is None or len(finished) < 2:
         return
-    arms: dict[str, list[Bundle]] = {}
-    for bundle in finished:
-        arms.setdefault(bundle.first.method, []).append(bundle)
+    arms = by_arm(finished)
     for key, word, label in _AXES:
         costs = [float(spread(_costs(bundle, key)).mean) for bundle in finished]
         if not max(costs) - min(costs) > _LEAST_APART:  # all in one column: the table says it better
             continue
         figure, (axes,) = canvas(height=3.3)
-        for (method, points), colour, mark in zip(arms.items(), colours(len(arms)), cycle(_MARKS), strict=False):
-            _curve(axes, [_point(bundle, key, shown) for bundle in points], arm_word(method), colour, mark)
+        for (title, points), colour, mark in zip(arms, colours(len(arms)), cycle(_MARKS), strict=False):
+            _curve(axes, [_point(bundle, key, shown) for bundle in points], title, colour, mark)
         axes.set_xlabel(label)
         axes.set_ylabel(f"test {shown.title}")
         legend(axes)

@@ -80,7 +80,7 @@ class UnitLasso:
     @torch.no_grad()
     def norms(self) -> dict[str, FloatArray]:
         """The norm of each unit's weights: 0 for units that are not live, infinite where there is nothing to judge."""
-        flat = self._squares().sqrt().double().cpu().numpy()
+        flat = self._squares().sqrt().cpu().double().numpy()
         found = {name: np.where(mask, np.inf, 0.0) for name, mask in self._live.masks.items()}
         for name, places in self._places.items():
             live = found[name] > 0

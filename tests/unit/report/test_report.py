@@ -15,10 +15,14 @@ from playwright.sync_api import Browser
 
 from meristem.cli import main
 from meristem.errors import FileError
-from meristem.report.curves import epoch_share
+from meristem.report.bundles import bundled
+from meristem.report.curves import curve_drawings, epoch_share
 from meristem.report.reading import read_run
 from meristem.report.report import write_report
 from meristem.report.structure import stage_members
+from meristem.report.style import Drawing
+from meristem.report.tradeoff import tradeoff_drawings
+from run_folders import write_run
 
 ALWAYS = {"accuracy", "loss", "cost", "epoch-macs", "total-macs", "seconds"}
 STRUCTURE = {"widths", "stages", "births", "temperature", "architecture"}
@@ -230,3 +234,46 @@ def test_a_browser_shows_all_of_it(browser: Browser, several: Path, width: int, 
 
 def _light(colour: str) -> int:
     return sum(map(int, re.findall(r"\d+", colour)[:3]))
+
+
+# --- experiments that have not all in common ---
+
+
+def texts(drawing: Drawing) -> list[str]:
+    (axes,) = drawing.figure.axes
+    return [text.get_text() for text in (*axes.texts, *axes.get_yticklabels())]
+
+
+def test_each_total_is_a_share_of_its_own_full_model(tmp_path: Path) -> None:
+    """A run of twice the epochs beside it does not halve the share of a run."""
+    found = [read_run(write_run(tmp_path / str(epochs), epochs=epochs)) for epochs in (4, 8)]
+    alone, together = (list(curve_drawings(bundled(runs))) for runs in (found[:1], found))
+    (share,) = re.findall(r"\(.*%\)", " ".join(texts(figure(alone, "total-macs"))))
+    shown = texts(figure(together, "total-macs"))
+    assert any(share in text for text in shown)
+    assert sum(text.startswith("full model for") for text in shown) == 2
+    same = curve_drawings(bundled([found[0], read_run(write_run(tmp_path / "u", epochs=4, method="uniform"))]))
+    assert texts(figure(list(same), "total-macs")).count("full model") == 1
+
+
+def test_a_curve_joins_only_what_differs_in_the_budget(tmp_path: Path) -> None:
+    found = []
+    for number, (lr, budget) in enumerate((lr, budget) for lr in (0.1, 0.2) for budget in ("params=30%", "params=60%")):
+        found.append(read_run(write_run(tmp_path / str(number), epochs=4, lr=lr, budget=budget)))
+    (axes,) = figure(list(tradeoff_drawings(bundled(found))), "tradeoff-parameters").figure.axes
+    assert axes.get_legend_handles_labels()[1] == ["lr=0.1", "lr=0.2"]
+    for line in axes.containers:
+        assert len(line[0].get_xdata()) == 2
+
+
+def test_costs_of_several_are_of_one_kind(tmp_path: Path) -> None:
+    """An arm that follows no plan is shown by the cost that the others plan."""
+    free = write_run(tmp_path / "free", method="paper", budget="macs=40%")
+    found = [read_run(free), read_run(write_run(tmp_path / "planned", budget="macs=40%"))]
+    (axes,) = figure(list(curve_drawings(bundled(found))), "cost").figure.axes
+    assert axes.get_ylabel() == "macs, % of the full model"
+    assert axes.lines[0].get_ydata()[0] == pytest.approx(100 * found[0].column("macs_frac")[0])
+
+
+def figure(drawings: list[Drawing], name: str) -> Drawing:
+    return next(drawing for drawing in drawings if drawing.name == name)
