@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from meristem.control import arguments
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.fit import even, fit
-from meristem.control.learning import Epoch
+from meristem.control.learning import Epoch, first_scores
 from meristem.control.method import PAPER_STEPS, Method, Side
 from meristem.control.trajectory import plan_trajectory
 from meristem.cost.count import cost_at
@@ -26,9 +28,9 @@ from meristem.cost.ledger import Ledger
 from meristem.cost.price import Prices
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.export import export, save
-from meristem.gate import FloatArray, logit
+from meristem.gate import FloatArray
 from meristem.history import History, Record, counts, live_blocks, statistics
-from meristem.process import agreed, peak_bytes
+from meristem.process import agreed, agreed_numbers, peak_bytes
 from meristem.space.plan import Plan
 from meristem.space.space import Space
 from meristem.surgery.attach import Gates
@@ -41,7 +43,6 @@ from meristem.trace.trace import trace
 
 _KIND = "meristem-checkpoint-1"
 _SIDES = {Side.READING: reading, Side.MAKING: making}
-_FIRST_SCORE = 2.5  # of the units that live at the start
 
 
 class Grower:
@@ -73,13 +74,16 @@ class Grower:
         self.method = Method() if method is None else method
         arguments.check_arguments(model, optimizer, budget, self.method, space)
         arguments.check_numbers(epochs, fine_tune, seed, batch_size)
+        epochs, fine_tune, seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not go into a checkpoint
         self.model = arguments.plain(model)
         arguments.check_training(self.model, optimizer)
         arguments.check_free(optimizer, type(self))
         self.epochs, self.fine_tune, self.budget, self.seed = epochs, fine_tune, budget, seed
-        self.space = arguments.agreed_space(space, carried) or _traced(self.model, example_inputs, carried)
-        if not self.space.groups:
-            raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
+        if space is None and example_inputs is None:
+            raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
+        space = trace(self.model, example_inputs, carried=carried) if space is None else space
+        self.space = arguments.agreed_space(space, carried)
+        arguments.check_method(self.method, self.space, model)
         step_samples = arguments.samples_of_a_step(example_inputs, batch_size)
         self._prices = Prices(self.space)
         self.trajectory = plan_trajectory(
@@ -97,7 +101,8 @@ class Grower:
         self._steps, self._steps_planned = 0, PAPER_STEPS
         self.ledger = Ledger(self._prices.dense["macs"] * step_samples)
         slots = _SIDES[self.method.side](self.space)
-        self._learner = self.method.learning.learner(self._first_scores(), self._rng, tuple(self.space.blocks))
+        scores = first_scores(self.live.masks, self.space)
+        self._learner = self.method.learning.learner(scores, self._rng, tuple(self.space.blocks))
         self._passing = Passing(self.live, self._learner.values)
         self._pulls = Pulls(self.live, slots, self._passing)
         lasso = self.method.lasso
@@ -119,16 +124,16 @@ class Grower:
             )
         self.live.check_untouched()
         metrics = arguments.numbers(metrics)
-        self._learner.finish()
-        record = self._record(metrics)
-        if self.growing:
-            for name, mask in self.live.active.items():
-                self._drawn[name] += mask
-            self._lr_fracs += self._lr_frac()
-        self._steps_planned = self._steps * self.epochs
-        self._steps, self.epoch = 0, self.epoch + 1
-        decision = self._decide(record)
-        plan = None if decision is None else self._plan(decision)
+        with self._unless_refused():
+            self._learner.finish()
+            record = self._record(metrics)
+            if self.growing:
+                self._drawn = {name: self._drawn[name] + mask for name, mask in self.live.active.items()}
+                self._lr_fracs += self._lr_frac()
+            self._steps_planned = self._steps * self.epochs
+            self._steps, self.epoch = 0, self.epoch + 1
+            decision = self._decide(record)
+            plan = None if decision is None else self._plan(decision)
         self.live.stay() if plan is None else self.live.apply(plan)
         record.update(counts(plan), frozen=plan is None)
         if self.epoch == self.epochs and self.fine_tune and self._gates is not None:
@@ -136,9 +141,22 @@ class Grower:
             self._gates.fold(self.model)
         if not self.finished:  # after the last epoch nothing changes any more, the gates' values neither
             self._begin(decision.strength if decision is not None else 0.0)
-        self.history.append(record)
         self._listen()
+        self.history.append(record)
         return record
+
+    @contextmanager
+    def _unless_refused(self) -> Iterator[None]:
+        """What is counted inside counts only if nothing is raised: a call that is refused can be made again."""
+        counted = ("ledger", "_drawn", "_lr_fracs", "_steps", "_steps_planned", "epoch")
+        before = {name: copy.copy(getattr(self, name)) for name in counted}
+        rng = self._rng.bit_generator.state
+        try:
+            yield
+        except BaseException:
+            self.__dict__.update(before)
+            self._rng.bit_generator.state = rng
+            raise
 
     def resize_state(self, state: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
@@ -185,7 +203,8 @@ class Grower:
     def expected_spend_frac(self) -> float:
         """The share of the dense training cost this run is planned to spend, known before it starts.
 
-        With macs or spend in the budget it is an upper bound; otherwise it is that of groups that grow in step.
+        With macs or spend in the budget it is an upper bound; otherwise it is that of groups that grow in step. Of
+        methods that follow no plan (`paper`, `autogrow`, `iss`) it tells nothing.
         """
         return self.trajectory.expected_spend_frac(self._prices)
 
@@ -205,12 +224,6 @@ class Grower:
         arguments.check_widths(widths, self._prices, self.trajectory.caps, self.budget)
         return {name: range(width) for name, width in widths.items()}
 
-    def _first_scores(self) -> dict[str, FloatArray]:
-        """Live units start likely to stay; of the absent ones of a group about one is likely to be drawn."""
-        return {
-            name: np.where(mask, _FIRST_SCORE, logit(1.0 / (len(mask) + 1))) for name, mask in self.live.masks.items()
-        }
-
     def _decide(self, record: Record) -> Decision | None:
         if self.epoch > self.trajectory.last_decision or not self.growing:
             return None
@@ -226,8 +239,9 @@ class Grower:
             records=[*self.records, record],
         )
         decision = self.method.controller.decide(view, self._rng)
-        self._learner.push(decision.push)
-        return decision
+        push, strength = agreed_numbers((decision.push, decision.strength), self._device)
+        self._learner.push(push)
+        return dataclasses.replace(decision, push=push, strength=strength)
 
     def _scores(self) -> dict[str, FloatArray]:
         return self._learner.scores if self._lasso is None else self._lasso.norms()
@@ -263,7 +277,7 @@ class Grower:
             ]
         hears = self._learner.listens and self.epoch <= self.trajectory.last_decision
         (self._passing.attach if self.growing and (hears or self._learner.scales) else self._passing.detach)()
-        if self._gates is not None and self.fine_tune:
+        if self._gates is not None and (self.growing or self.fine_tune):
             (self._gates.attach if self.growing else self._gates.detach)()
         if self._lasso is not None:
             (self._lasso.attach if self.epoch < self.trajectory.last_decision else self._lasso.detach)()
@@ -299,8 +313,7 @@ class Grower:
     # --- recording ---
 
     def _record(self, metrics: Mapping[str, float]) -> Record:
-        widths = self.live.widths
-        shares = self._prices.shares(widths)
+        widths, shares = self.live.widths, self._prices.shares(self.live.widths)
         self.ledger.train(self._steps, shares["macs"])
         masks = self.live.active
         return {
@@ -353,11 +366,7 @@ class Grower:
         A damaged or foreign file is refused and changes nothing.
         """
         state = checkpoint.read(path, kind=_KIND)
-        mine, theirs = self._identity(), state["identity"]
-        for what in mine:
-            if mine[what] != theirs.get(what):
-                what_differs = arguments.difference(what, theirs.get(what), mine[what])
-                raise FileError(f"{path} was saved by another run: {what_differs}")
+        arguments.check_identity(path, state["identity"], self._identity())
         try:
             self.live.load_state(state["live"])
         except SurgeryError as error:
@@ -385,13 +394,7 @@ class Grower:
         return {
             **arguments.identity(self.space, self.model, self.optimizer),
             "budget": str(self.budget),
-            "method": f"{self.method!r}{self.method.lasso or ''}",
+            "method": arguments.same_text(f"{self.method!r}{self.method.lasso or ''}"),
             "epochs": f"{self.epochs} + {self.fine_tune} of fine-tuning" if self.fine_tune else self.epochs,
             "seed": self.seed,
         }
-
-
-def _traced(model: nn.Module, example_inputs: Any, carried: int | str | None) -> Space:
-    if example_inputs is None:
-        raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
-    return trace(model, example_inputs, carried=carried)

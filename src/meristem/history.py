@@ -29,16 +29,22 @@ class History:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 _drop_unfinished_line(self.path)
             except OSError as error:
-                raise FileError(f"the history cannot be written to {self.path}: {error.strerror}") from None
+                raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> FileError:
+        return FileError(f"the history cannot be written to {self.path}: {error.strerror}")
 
     def append(self, record: Record) -> None:
         self.records.append(record)
         if self.path is not None:
             line = _line(record).encode()
-            with self.path.open("ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+            try:
+                with self.path.open("ab") as file:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise self._unwritable(error) from None
 
     def restart(self, records: list[Record]) -> None:
         """Make these the records so far, in the file too: what a killed run wrote beyond its checkpoint goes away."""
@@ -46,7 +52,10 @@ class History:
         if self.path is None:
             return
         text = "".join(_line(record) for record in records)
-        replace_file(self.path, lambda beside: beside.write_text(text, encoding="utf-8"))
+        try:
+            replace_file(self.path, lambda beside: beside.write_text(text, encoding="utf-8"))
+        except OSError as error:
+            raise self._unwritable(error) from None
 
 
 def _line(record: Record) -> str:

@@ -104,6 +104,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import meristem
 from growing import batch
 from helpers import loss, run, snapshot
+from deep import DEEP
 from zoo import ZOO
 
 torch.set_num_threads(1)
@@ -156,6 +157,32 @@ for name in spaces:
         epochs[-1]["moved"] = len({json.dumps(record["widths"]) for record in grower.records}) > 1
         found[f"{name} {preset}"] = epochs
 
+# Gates of blocks are learned from what goes through them, which is other data on every rank.
+from dataclasses import replace
+model, inputs = DEEP["deep_residual"].build(seed=rank)
+wrapped = DDP(model)
+optimizer = optim.SGD(model.parameters(), lr=0.05)
+method = meristem.methods()["paper"]()
+method = replace(method, learning=replace(method.learning, per_run=False))
+grower = meristem.Grower(
+    wrapped, optimizer, inputs, budget=meristem.Budget(params="60%"), epochs=4, method=method,
+    space=meristem.trace(model, inputs, depth=True),
+)
+torch.manual_seed(200 + rank)
+found["blocks"] = []
+for epoch in range(4):
+    wrapped = DDP(model)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(run(wrapped, batch(inputs))).backward()
+        optimizer.step()
+    before = grower._learner.scores
+    grower.step()
+    found["blocks"].append([
+        alike({group: values.tolist() for group, values in before.items()}),
+        any(abs(float(before[group][0]) - 2.5) > 1e-6 for group in grower.space.blocks if grower.live.masks[group][0]),
+    ])
+
 # Without data parallelism: other gradients and another seed on every rank, so each would decide otherwise.
 model, inputs = ZOO["plain"].build()
 optimizer = optim.SGD(model.parameters(), lr=0.05)
@@ -196,6 +223,8 @@ def test_ranks_agree(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     found = json.loads(answer.read_text())
     assert found.pop("rank 0 decides") == [True] * 4
+    assert [same for same, _ in found["blocks"]] == [True] * 4
+    assert any(moved for _, moved in found.pop("blocks"))
     assert len(found) == len(PRESETS) + 2
     for run, epochs in found.items():
         for number, epoch in enumerate(epochs):

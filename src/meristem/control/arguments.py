@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn, optim
 
+from meristem.control.autogrow import AutoGrow
 from meristem.control.budget import Budget
+from meristem.control.learning import Descent
 from meristem.control.method import Method
 from meristem.cost.price import Prices
-from meristem.errors import BudgetError, MeristemError
+from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.space.space import Space
 
 
@@ -62,14 +66,29 @@ def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any) -> No
     for name, value, least in given:
         if name == "batch_size" and value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise MeristemError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_method(method: Method, space: Space, model: nn.Module) -> None:
+    """Refuse a method that cannot work on this model before anything is trained."""
+    if isinstance(method.controller, AutoGrow):
+        method.controller.check(space)
+    if isinstance(model, nn.DataParallel) and isinstance(method.learning, Descent) and method.learning.gate.scales:
+        raise MeristemError(
+            "nn.DataParallel copies the model without its gates; use DistributedDataParallel, or a method whose gates "
+            "are open, e.g. the default"
+        )
 
 
 def check_widths(widths: Mapping[str, int], prices: Prices, caps: Mapping[str, float], budget: Budget) -> None:
     """Refuse the widths of a method where they are another model's or too many."""
     if odd := sorted(set(widths) ^ set(prices.space.groups)):
         raise MeristemError(f"the method's widths do not belong to this model: {odd[0]!r} is only in one of them")
+    given: Mapping[str, Any] = widths
+    for name, width in given.items():
+        if isinstance(width, bool) or not isinstance(width, Integral):
+            raise MeristemError(f"the method's widths must be whole numbers, got {width!r} for {name}")
     if not prices.fits(widths, caps):
         shares = ", ".join(f"{share:.1%} of the {name}" for name, share in prices.shares(widths).items())
         raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({budget})")
@@ -107,6 +126,18 @@ def difference(what: str, theirs: Any, mine: Any) -> str:
     return f"its {what} is {there[start : start + 60]}, here {here[start : start + 60]}"
 
 
+def check_identity(path: Any, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another run."""
+    for what in mine:
+        if mine[what] != theirs.get(what):
+            raise FileError(f"{path} was saved by another run: {difference(what, theirs.get(what), mine[what])}")
+
+
+def same_text(text: str) -> str:
+    """A description without addresses in memory, which a policy of the user's own may have in its repr."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
 def _common(one: str, other: str) -> int:
     """How many letters are the same at the start."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
@@ -127,10 +158,12 @@ def identity(space: Space, model: nn.Module, optimizer: optim.Optimizer) -> dict
     }
 
 
-def agreed_space(space: Space | None, carried: int | str | None) -> Space | None:
-    """The space as it is given; where a state is carried is told when it is traced."""
-    if space is not None and carried is not None and carried != space.carried:
+def agreed_space(space: Space, carried: int | str | None) -> Space:
+    """The space, if something in it can grow; where a state is carried is told when it is traced."""
+    if carried is not None and carried != space.carried:
         raise MeristemError(f"this space was not traced with carried={carried!r}: say so in trace(...), not here")
+    if not space.groups:
+        raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
     return space
 
 

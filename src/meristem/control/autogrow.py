@@ -10,7 +10,7 @@ import numpy as np
 
 from meristem.control.controller import Decision, View
 from meristem.errors import MeristemError
-from meristem.space.space import Stage
+from meristem.space.space import Space, Stage
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,13 @@ class AutoGrow:
         if not self.threshold >= 0:
             raise MeristemError(f"threshold must be a number of at least 0, got {self.threshold}")
 
-    def decide(self, view: View, rng: np.random.Generator) -> Decision:
-        space = view.prices.space
+    def check(self, space: Space) -> None:
+        """Refuse a space in which it has nothing to do."""
         if not space.stages:
             raise MeristemError("autogrow grows blocks, but this space has none: trace the model with depth=True")
+
+    def decide(self, view: View, rng: np.random.Generator) -> Decision:
+        space = view.prices.space
         live = {name: mask.copy() for name, mask in view.live.items()}
         stage = self.next_stage(space.stages, view.records)
         block = next((block for block in stage.blocks if not live[block.group][0]), None) if stage else None

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from meristem.cost.price import METRICS, Prices
 from meristem.errors import BudgetError
 
@@ -35,6 +37,9 @@ class Budget:
             raise BudgetError("a budget needs params or macs, e.g. Budget(params='36%')")
         for name in ("params", "macs", "spend"):
             amount = getattr(self, name)
+            if isinstance(amount, np.number):
+                amount = amount.item()
+                object.__setattr__(self, name, amount)
             if amount is not None:
                 _value(name, amount)
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from meristem.errors import MeristemError
-from meristem.gate import BoolArray, FloatArray, GateKind, Penalty, Sigmoid, SumOverMeanWidth
+from meristem.gate import BoolArray, FloatArray, GateKind, Penalty, Sigmoid, SumOverMeanWidth, logit
 from meristem.space.axis import IntArray
+from meristem.space.space import Space
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ class _Open:
     @property
     def scores(self) -> dict[str, FloatArray]:
         return {name: values.copy() for name, values in self._scores.items()}
+
+
+def first_scores(masks: Mapping[str, BoolArray], space: Space, live: float = 2.5) -> dict[str, FloatArray]:
+    """Live units start likely to stay; of the absent ones of a group, and of a stage's blocks, about one is drawn."""
+    many = {block.group: len(stage.blocks) for stage in space.stages for block in stage.blocks}
+    return {name: np.where(mask, live, logit(1.0 / (many.get(name, len(mask)) + 1))) for name, mask in masks.items()}
 
 
 # --- evidence ----------------------------------------------------------------------------------------------------
@@ -342,9 +349,12 @@ class _DescentLearner:
         return {name: part.copy() for name, part in zip(self._units, parts, strict=True)}
 
     def state(self) -> dict[str, Any]:
-        return {"s": self._s, "velocity": self._velocity, "noise": self._noise}
+        tensors = {"s": self._s, "velocity": self._velocity, "noise": self._noise, "beta": self._beta}
+        return {**tensors, "hardness": self._hardness}
 
     def load(self, state: Mapping[str, Any]) -> None:
         device = self._s.device
         self._s, self._velocity, self._noise = (state[name].to(device) for name in ("s", "velocity", "noise"))
+        if "beta" in state:  # after the last epoch these are still those of it; files of before do not have them
+            self._beta, self._hardness = state["beta"].to(device), float(state["hardness"])
         self._values = None

@@ -68,7 +68,8 @@ def plan_trajectory(
         return Trajectory(_paths(course, caps, prices), dict(caps), epochs, last, fine_tune)
     if "macs" not in caps:
         caps["macs"] = max(caps["params"], prices.smallest["macs"])
-    for candidate in _slower(course, freeze):
+    useful = replace(course, peak=min(course.peak, 1 / min(caps.values())))  # above it the full network is reached
+    for candidate in _slower(useful, freeze):
         trajectory = Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)
         if trajectory.spend_frac() <= spend:
             return trajectory

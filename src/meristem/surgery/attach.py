@@ -1,19 +1,21 @@
 """Gates in the forward pass: the weights that read a unit are scaled by its gate while the reading module runs.
 
 Modules stay plain. A forward pre-hook puts the scaled weight in the parameter's place, a forward hook puts the
-parameter back; gradients flow to the weight and to the gate. torch.compile traces both without a graph break.
+parameter back; gradients flow to the weight and to the gate. torch.compile traces both without a graph break, if
+:meth:`Gates.attach` was called after the last change of the network: what it looks up is then there already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from meristem.errors import SurgeryError
 from meristem.space.axis import Axis, IntArray
 from meristem.space.space import Slot
 from meristem.surgery.hooks import Hooked
@@ -36,6 +38,12 @@ class Gates(Hooked):
         self._index: dict[tuple[str, int], list[tuple[str, Tensor, Tensor | None]]] = {}
         self._version = -1
         self.attach()
+
+    def attach(self) -> None:
+        """Also after every change of the network, where it is compiled."""
+        super().attach()
+        for slot in self.slots:
+            self._parts(slot.tensor, slot.dim)
 
     def _hooks(self) -> list[RemovableHandle]:
         handles: list[RemovableHandle] = []
@@ -107,6 +115,12 @@ class _Swap:
         self._gates, self._slots = gates, slots
         self._owners = [gates.live.tree.module(slot.owner) for slot in slots]
         self._plain: list[list[tuple[nn.Module, str, Tensor]]] = []
+
+    def __reduce__(self) -> NoReturn:
+        """A copy of the model would run without its gates, or share those of this one."""
+        raise SurgeryError(
+            "a model whose gates are attached cannot be copied or pickled; take grower.export(), or detach the gates"
+        )
 
     def enter(self, module: nn.Module, args: Any) -> None:
         plain: list[tuple[nn.Module, str, Tensor]] = []

@@ -14,7 +14,8 @@ from meristem.init import AsBuilt, Fresh, FreshBlocks
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.plan import Plan, plan_to
 from meristem.space.rules import write_size
-from meristem.space.space import Role, Space
+from meristem.space.space import Space
+from meristem.surgery.fresh import with_fresh
 from meristem.surgery.optim import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
 from meristem.surgery.states import States
@@ -58,6 +59,7 @@ class Live:
         self._store = Store()
         self._states = States(space)
         self._known: dict[str, nn.Parameter] = {}
+        self._made_as = self._kept_as()
         self._check_and_adopt(self._never_lived(start or {}))
         self._remember()
         if start is not None:
@@ -177,13 +179,14 @@ class Live:
         with torch.no_grad():
             values = self._store.exchange(name, current.detach(), old, new)
             if isinstance(current, nn.Parameter) and values.numel():
-                values = self._with_fresh(name, values, axes, new, grown)
+                values = self._with_fresh(name, values, new, grown)
             values = self._formatted(name, values)
             if not isinstance(current, nn.Parameter):
                 self._write(name, values)
                 return
             parameter = nn.Parameter(values, requires_grad=current.requires_grad)
-            if current.grad is not None and values.numel():  # without one an absent block takes no part in a step
+            # Without a gradient an absent block takes no part in a step; a sparse one is made anew by every step.
+            if current.grad is not None and not current.grad.is_sparse and values.numel():
                 nothing = current.grad.new_zeros(()).expand(self.space.tensors[name].shape)
                 parameter.grad = self._formatted(name, resized(current.grad, nothing, old, new))
         self._write(name, parameter)
@@ -199,52 +202,12 @@ class Live:
             )
 
     def _with_fresh(
-        self,
-        name: str,
-        values: Tensor,
-        axes: tuple[Axis, ...],
-        new: list[IntArray],
-        grown: Mapping[str, BoolArray],
+        self, name: str, values: Tensor, positions: list[IntArray], grown: Mapping[str, BoolArray]
     ) -> Tensor:
-        """Apply the rule for fresh units along every dimension that has some."""
         block = self._last_norms.get(name)
         if block is not None and grown[block][0] and isinstance(self.fresh, FreshBlocks):
             return self.fresh.last_norm(name, values, self._seed)
-        roles = {site.dim: site.roles for site in self.space.sites if site.tensor == name}
-        for dim, axis in enumerate(axes):
-            for part in axis.parts:
-                units = part.units[new[dim]]
-                fresh = (units >= 0) & grown[part.group][units]
-                if not fresh.any():
-                    continue
-                old = (units >= 0) & ~fresh
-                reads = Role.IN in roles[dim] and Role.OUT not in roles[dim]
-                values = self._filled(values.transpose(0, dim), units, old, fresh, reads).transpose(0, dim)
-        return values
-
-    def _filled(self, values: Tensor, units: IntArray, old: BoolArray, fresh: BoolArray, reads: bool) -> Tensor:
-        """The rule for fresh units along dimension 0, where a unit may own several positions."""
-        values = values.clone()
-        blocks, places = [], []
-        for chosen in (old, fresh):
-            rows = np.flatnonzero(chosen)
-            rows = rows[np.argsort(units[rows], kind="stable")]
-            index = torch.from_numpy(rows).to(values.device)
-            places.append(index)
-            blocks.append(
-                values[index].reshape(len(np.unique(units[rows])), -1, *values.shape[1:])
-                if len(rows)
-                else values[index]
-            )
-        if reads and len(places[0]):
-            kept, made = self.fresh.read(*blocks)
-            values[places[0]] = kept.flatten(0, 1)
-        elif reads:
-            made = blocks[1]
-        else:
-            made = self.fresh.made(blocks[1])
-        values[places[1]] = made.flatten(0, 1)
-        return values
+        return with_fresh(self.space, self.fresh, name, values, positions, grown)
 
     def stay(self) -> None:
         """An epoch is over and nothing changes."""
@@ -252,8 +215,13 @@ class Live:
 
     def resize_state(self, state: Any) -> Any:
         """A state that was carried from before the last change, as one of the network now; see :class:`Grower`."""
-        trained = any(self._tensor(name)._version != version for name, version in self._versions.items())
-        return self._states.fitted(state, self._masks, trained)
+        return self._states.fitted(state, self._masks, self._trained)
+
+    @property
+    def _trained(self) -> bool:
+        """Whether it has been trained since the last change."""
+        versions = self._versions.items()
+        return self._trained_before or any(self._tensor(name)._version != version for name, version in versions)
 
     def check_untouched(self) -> None:
         """Refuse to go on with a model whose parameters somebody else has exchanged."""
@@ -263,27 +231,53 @@ class Live:
                     f"{name} is not the parameter it was: the model was changed behind the grower's back; change it "
                     f"before the grower is made, or export() the network and go on with that"
                 )
+        if self.tree.absent and (now := self._kept_as()) != self._made_as:
+            raise SurgeryError(
+                f"the model was converted from {self._made_as} to {now} while it grows, which does not reach blocks "
+                f"that are absent ({self.tree.absent[0]}): convert it before the grower is made"
+            )
+
+    def _kept_as(self) -> str:
+        """Precision and device of the model's first parameter; a conversion changes that of all."""
+        first = next(self.model.parameters())
+        return f"{first.dtype} on {first.device}"
 
     def _remember(self) -> None:
         tensors = {name: self._tensor(name) for name in self._resizable}
         self._known = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)}
         self._versions = {name: parameter._version for name, parameter in self._known.items()}
+        self._trained_before = False
 
     # --- keeping and restoring ---
 
     def state(self) -> dict[str, Any]:
         """Everything a live model of the same space needs to become this one; tensors are not copied."""
-        tensors = {name: self._tensor(name).detach() for name in self.space.tensors}
-        return {"masks": self._masks, "lived": self._lived, "tensors": tensors, "store": self._store.state()}
+        tensors = {name: self.tree.held(name) for name in self.space.tensors}
+        known = {alias for tensor in self.space.tensors.values() for alias in tensor.names}
+        return {
+            "masks": self._masks,
+            "lived": self._lived,
+            "tensors": {name: None if held is None else held.detach() for name, held in tensors.items()},
+            "buffers": {name: held for name, held in self.tree.buffers().items() if name not in known},  # made later
+            "store": self._store.state(),
+            "carried": {"before": self._states.missed, "trained": self._trained},
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become the live model that was kept. Everything is checked before anything changes."""
         masks: dict[str, BoolArray] = dict(state["masks"])
         self._check_state(state, masks)
         slots = slots_of(self.optimizer) if self.optimizer is not None else {}
+        device = next(self.model.parameters()).device
+        for name, value in state.get("buffers", {}).items():
+            self.tree.write_buffer(name, value.to(device, copy=True))
         for name in self.space.tensors:
-            current = self._tensor(name)
-            values = self._formatted(name, state["tensors"][name].to(current.device, current.dtype, copy=True))
+            current, kept = self.tree.held(name), state["tensors"][name]
+            if current is None or kept is None:  # a buffer
+                for alias in self.space.tensors[name].names:
+                    self.tree.write_buffer(alias, None if kept is None else kept.to(device, copy=True))
+                continue
+            values = self._formatted(name, kept.to(current.device, current.dtype, copy=True))
             if tuple(current.shape) == tuple(values.shape):
                 with torch.no_grad():
                     current.copy_(values)
@@ -303,8 +297,10 @@ class Live:
         self._move_blocks()
         self._store.load_state(state["store"])
         self._write_sizes(set(masks))
-        self._states.forget()
         self._remember()
+        carried = state.get("carried", {"before": [], "trained": False})  # files of before do not have it
+        self._states.restore(carried["before"])
+        self._trained_before = bool(carried["trained"])
         self.version += 1
 
     def _check_state(self, state: Mapping[str, Any], masks: Mapping[str, BoolArray]) -> None:
@@ -313,9 +309,11 @@ class Live:
             raise SurgeryError("what was kept belongs to a model with other groups than this one")
         if set(state["tensors"]) != set(self.space.tensors):
             raise SurgeryError("what was kept belongs to a model with other tensors than this one")
-        for name in self.space.tensors:
+        for name, tensor in self.space.tensors.items():
+            if not tensor.is_parameter and name not in self._resizable:
+                continue  # a buffer that is nobody's units may have any size, a cache that grows say
             expected = [int(axis.live(masks).sum()) for axis in self.space.axes(name)]
-            if list(state["tensors"][name].shape) != expected:
+            if state["tensors"][name] is None or list(state["tensors"][name].shape) != expected:
                 raise SurgeryError(f"what was kept does not fit: {name} has not the size {expected}")
 
     # --- the model's tensors ---

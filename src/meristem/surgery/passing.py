@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from meristem.process import averaged, distributed
 from meristem.surgery.gauge import Gauge
 from meristem.surgery.hooks import Hooked
 from meristem.surgery.live import Live
@@ -75,8 +76,26 @@ class Passing(Hooked):
     def taken(self) -> dict[str, Tensor]:
         """The pull on each block's gate since the last time it was taken, as the gradients are now."""
         pulls, self._pulls = self._pulls, {}
-        factors = {group: gauge.factor() for group, gauge in self._gauges.items()}
+        made = {group: gauge.taken() for group, gauge in self._gauges.items()}
+        if distributed():
+            self._average(pulls, made)
+        factors = {group: gauge.factor(made[group]) for group, gauge in self._gauges.items()}
         return {group: pull * torch.as_tensor(factors.get(group, 1.0)).to(pull) for group, pull in pulls.items()}
+
+    def _average(self, pulls: dict[str, Tensor], made: dict[str, Tensor | None]) -> None:
+        """Each rank has seen its own samples; gates that went their own ways would make different networks of them."""
+        groups = [group for group in self._live.space.blocks if self._live.masks[group][0]]
+        if not groups:
+            return
+        nothing = torch.zeros((), device=next(self._live.model.parameters()).device)
+        parts: list[Tensor] = [pulls.get(group, nothing).reshape(1) for group in groups]
+        watched = [group for group in groups if group in self._gauges]
+        for group in watched:
+            kept = made[group]
+            parts.append(nothing.expand(self._gauges[group].shape.numel()) if kept is None else kept.float().flatten())
+        means = torch.split(averaged(torch.cat(parts)), [part.numel() for part in parts])
+        pulls.update({group: mean.reshape(()) for group, mean in zip(groups, means[: len(groups)], strict=True)})
+        made.update(zip(watched, means[len(groups) :], strict=True))
 
 
 class _Mix:

@@ -77,6 +77,6 @@ class Pulls:
 
 def _along(weight: Tensor, gradient: Tensor, dim: int) -> Tensor:
     """The sum of weight * gradient over all dimensions but ``dim``."""
-    product = weight * gradient
+    product = weight * (gradient.to_dense() if gradient.is_sparse else gradient)
     rest = [other for other in range(weight.dim()) if other != dim]
     return product.sum(rest) if rest else product

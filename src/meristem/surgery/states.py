@@ -7,7 +7,7 @@ may still be of are remembered, and a state is resized only where all that is kn
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,16 @@ class States:
     def forget(self) -> None:
         """No state of another network is carried any more."""
         self._before, self._asked, self._made = [], False, []
+
+    @property
+    def missed(self) -> list[dict[str, BoolArray]]:
+        """The networks that states which have not followed the last change may be of."""
+        return [] if self._asked else self._before
+
+    def restore(self, missed: Sequence[Mapping[str, BoolArray]]) -> None:
+        """Be as when this was ``missed``: a state that was kept with it is of one of these networks."""
+        self.forget()
+        self._before = [dict(masks) for masks in missed]
 
     def fitted(self, state: Any, masks: Masks, trained: bool) -> Any:
         """``state`` for the network with ``masks``; ``trained`` tells whether that one has been trained."""

@@ -30,10 +30,31 @@ class Tree:
         return self._absent[path] if path in self._absent else self._model.get_submodule(path)
 
     def tensor(self, name: str) -> Tensor:
-        path, _, leaf = name.rpartition(".")
-        found = getattr(self.module(path), leaf)
-        assert isinstance(found, Tensor)
+        found = self.held(name)
+        assert found is not None
         return found
+
+    def held(self, name: str) -> Tensor | None:
+        """A tensor of the model, or None where a buffer is registered but not set."""
+        path, _, leaf = name.rpartition(".")
+        found: Tensor | None = getattr(self.module(path), leaf)
+        return found
+
+    def buffers(self) -> dict[str, Tensor]:
+        """All buffers that are set, those of absent blocks included."""
+        found = dict(self._model.named_buffers())
+        for path, module in self._absent.items():
+            found.update(module.named_buffers(prefix=path))
+        return found
+
+    def write_buffer(self, name: str, tensor: Tensor | None) -> None:
+        """Set a buffer, also one that the module makes only as it runs."""
+        path, _, leaf = name.rpartition(".")
+        owner = self.module(path)
+        if leaf in owner._buffers:
+            owner._buffers[leaf] = tensor
+        else:
+            owner.register_buffer(leaf, tensor)
 
     def write(self, name: str, tensor: Tensor) -> None:
         path, _, leaf = name.rpartition(".")

@@ -292,7 +292,10 @@ class Prover:
             return failed
         except Exception as error:  # the user's own code refused the reduced size, in its own way
             message = f"{type(error).__name__}: {error}"
-            dims = [_as_leaves(checker, dim) for dim in run.clues()]
+            try:
+                dims = [_as_leaves(checker, dim) for dim in run.clues()]
+            except MismatchError:  # the last operation was on a tensor that was never seen
+                dims = []
             return OpError(message, run.path or "the model", dims)
         return None
 

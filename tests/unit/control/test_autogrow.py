@@ -136,7 +136,7 @@ def test_what_it_needs() -> None:
     epoch(growing, model)
     with pytest.raises(MeristemError, match="autogrow decides by val_accuracy, which the epoch was not given"):
         growing.step(loss=1.0)
-    growing, model = grower(depth=False)
-    epoch(growing, model)
+    record = growing.step(val_accuracy=0.5)  # what was refused did not count
+    assert (record["epoch"], record["steps"], growing.epoch, len(growing.records)) == (1, 1, 1, 1)
     with pytest.raises(MeristemError, match="this space has none: trace the model with depth=True"):
-        growing.step(val_accuracy=0.5)
+        grower(depth=False)

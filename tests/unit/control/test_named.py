@@ -57,7 +57,7 @@ def test_whatever_can_be_changed_can_be_said() -> None:
         ("default:memory=1", "memory must be a share of less than 1, got 1.0"),
         ("default:youth=-1", "youth must be a number of epochs, at least 0, got -1"),
         ("default:youth=.5", "youth of the method default must be a whole number, got '.5'"),
-        ("default:align=0", "align must be a width of at least 1, got 0"),
+        ("default:align=0", "align must be a width, from 1 to 1048576, got 0"),
         ("autogrow:every=1.5", "every of the method autogrow must be a whole number, got '1.5'"),
         ("autogrow:every=0", "every must be a number of epochs of at least 1, got 0"),
         ("autogrow:patience=3", "patience must be a share of the run"),

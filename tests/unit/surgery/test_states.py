@@ -212,7 +212,9 @@ def test_a_space_without_states_says_so() -> None:
 # --- with a grower ------------------------------------------------------------------------------------------------
 
 
-def test_a_grower_carries_states_over_its_steps(tmp_path) -> None:
+@pytest.mark.parametrize("preset", ["default", "gates"])  # the second exchanges units at the same width
+@pytest.mark.parametrize("when", ["before it follows", "after it followed"])
+def test_a_grower_carries_states_over_its_steps(when: str, preset: str, tmp_path) -> None:
     """A loop as a user writes it, with a state carried from the first batch to the last, and over a checkpoint."""
 
     def start() -> tuple[nn.Module, optim.Optimizer, meristem.Grower]:
@@ -220,7 +222,9 @@ def test_a_grower_carries_states_over_its_steps(tmp_path) -> None:
         model = MAKERS["lstm"]()
         optimizer = optim.SGD(model.parameters(), lr=0.1)
         budget = meristem.Budget(params="50%")
-        return model, optimizer, meristem.Grower(model, optimizer, TOKENS, budget=budget, epochs=6, carried=1)
+        method = meristem.methods()[preset]()
+        given = {"budget": budget, "epochs": 6, "carried": 1, "method": method}
+        return model, optimizer, meristem.Grower(model, optimizer, TOKENS, **given)
 
     def epoch(model: nn.Module, optimizer: optim.Optimizer, state: Any) -> Any:
         for _ in range(2):
@@ -236,13 +240,17 @@ def test_a_grower_carries_states_over_its_steps(tmp_path) -> None:
     for number in range(6):
         state = epoch(model, optimizer, state)
         grower.step()
+        if when == "before it follows":
+            grower.checkpoint(tmp_path / f"run{number}", state=state)
         state = grower.resize_state(state)
         widths.add(state[0].shape[-1])
-        if number == 2:
-            grower.checkpoint(tmp_path / "run", state=state)
+        if when == "after it followed":
+            grower.checkpoint(tmp_path / f"run{number}", state=state)
     assert len(widths) > 1
     again, optimizer, grower = start()
-    kept = grower.resume(tmp_path / "run")["state"]
+    kept = grower.resume(tmp_path / "run2")["state"]
+    if when == "before it follows":
+        kept = grower.resize_state(kept)
     for _ in range(3):
         kept = epoch(again, optimizer, kept)
         grower.step()
