@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,10 +42,26 @@ def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: boo
 
 def tensors_in(value: Any) -> list[Tensor]:
     """All tensors in a model's inputs or outputs, also inside containers that pytree does not know."""
+    return _tensors_in(value, {})
+
+
+def _tensors_in(value: Any, seen: dict[int, Any]) -> list[Tensor]:
+    """``seen``: the objects looked into so far by their ids; an object may hold itself."""
     found = []
     for leaf in tree_flatten(value)[0]:
         if isinstance(leaf, Tensor):
             found.append(leaf)
-        elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
-            found.extend(item for item in tree_flatten(vars(leaf))[0] if isinstance(item, Tensor))
+        elif id(leaf) not in seen and not isinstance(leaf, (type, ModuleType, nn.Module)):
+            seen[id(leaf)] = leaf
+            found += _tensors_in(_held_by(leaf), seen)
     return found
+
+
+def _held_by(leaf: Any) -> list[Any]:
+    """What an object that pytree does not open holds: its items, slots and attributes."""
+    items = list(leaf.values()) if isinstance(leaf, dict) else []
+    items += leaf if isinstance(leaf, (list, tuple, set, frozenset)) else []
+    slotted = [kind for kind in type(leaf).__mro__ if "__slots__" in vars(kind)]
+    slots = [name for kind in slotted for name, of in vars(kind).items() if isinstance(of, MemberDescriptorType)]
+    items += [getattr(leaf, name) for name in slots if hasattr(leaf, name)]
+    return [*items, *getattr(leaf, "__dict__", {}).values()]

@@ -104,7 +104,7 @@ def reason(model: nn.Module, path: str, record: Record) -> str | None:
     if _way(record, path) == DROPPED and not can_drop(model, path):
         return "it is called with more than one tensor, or returns more"
     if path in record.added:
-        return "what comes out is added to what goes in, outside of it, which would be doubled; put the sum inside"
+        return "what comes out meets what goes in outside of it (a sum, say, would be doubled); put that inside"
     if any(not parameter.dim() for parameter in module.parameters()):
         return "it holds a parameter without dimensions"
     inside = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}

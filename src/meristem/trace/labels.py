@@ -27,13 +27,15 @@ class Dim:
     """One dimension of a tensor in flight: its size, the label of each position (None: all fixed), and its origin.
 
     ``constant`` marks a dimension that fits anything (broadcast, or of a tensor made of constants). ``origin`` is the
-    (tensor name, dim) of the model this dimension still is, untouched.
+    (tensor name, dim) of the model this dimension still is, untouched. ``merged`` tells of a fixed dimension that was
+    merged from several, some of which only repeat: their sizes, and whether each is constant.
     """
 
     size: int
     ids: IntArray | None = None
     constant: bool = False
     origin: tuple[str, int] | None = None
+    merged: tuple[tuple[int, bool], ...] = ()
 
     @property
     def labelled(self) -> bool:
@@ -48,6 +50,13 @@ class Dim:
 
 def constant(size: int) -> Dim:
     return Dim(size, constant=True)
+
+
+def merged(parts: Sequence[tuple[int, bool]]) -> Dim:
+    """The dimension without labels that parts, each a size and whether it is constant, become when flattened."""
+    parts = [(size, constant) for size, constant in parts if size != 1]
+    size, constants = int(np.prod([size for size, _ in parts])), {constant for _, constant in parts}
+    return Dim(size, merged=tuple(parts)) if len(constants) > 1 else Dim(size, constant=False not in constants)
 
 
 def dim_of(ids: IntArray) -> Dim:
@@ -103,9 +112,12 @@ class Labels:
         if second.constant and not second.labelled:
             return first
         if first.ids is None and second.ids is None:
-            return first if first.origin is None else replace(first, origin=None)
+            same = first.merged == second.merged
+            return first if same and first.origin is None else replace(first, origin=None, merged=first.merged * same)
         if first.ids is second.ids:
             return first
+        if _only_repeats(first, second) or _only_repeats(second, first):
+            return first if first.labelled else second
         mine, other = first.vector(), second.vector()
         self._meet(mine, other, reason)
         return dim_of(np.where(mine > 0, mine, np.where(other > 0, other, np.maximum(mine, other))))
@@ -197,6 +209,18 @@ class Labels:
         if not owned.all():
             self.pin_ids(grid[owned], "only a part of a reshaped dimension has units")
         return rows, columns
+
+
+def _only_repeats(dim: Dim, units: Dim) -> bool:
+    """Whether a merged dimension says the same of all units it meets: a mask for each sample, repeated for each head.
+
+    Units that differ where it is not constant are told apart by position.
+    """
+    if not dim.merged or units.ids is None:
+        return False
+    grid = units.ids.reshape([size for size, _ in dim.merged])
+    fixed = [axis for axis, (_, constant) in enumerate(dim.merged) if not constant]
+    return all((grid == grid.take([0], axis)).all() for axis in fixed)
 
 
 def _axis_labels(labels: Labels, grid: IntArray) -> IntArray:

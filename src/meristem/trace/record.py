@@ -59,7 +59,7 @@ class Record:
     states: dict[str, Dims] = field(default_factory=dict)  # of every tensor of the state that is carried on
     watched: set[str] = field(default_factory=set)  # modules whose passages are of interest
     passages: dict[str, list[Passage | None]] = field(default_factory=dict)  # None: a call that is none
-    added: set[str] = field(default_factory=set)  # those of them whose result is added to their input afterwards
+    added: set[str] = field(default_factory=set)  # those whose result meets their input afterwards
 
 
 class OpError(Exception):

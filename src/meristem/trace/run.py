@@ -18,11 +18,13 @@ from meristem.space.states import state_tensors
 from meristem.trace.calling import Call
 from meristem.trace.copying import named_tensors, tensor_at, tensors_in
 from meristem.trace.labels import Dim
+from meristem.trace.operation import Written, by_name, factors, flat, is_pointwise
 from meristem.trace.ops.context import Dims, OpRuleFunction
-from meristem.trace.ops.elementwise import made_of_constants, pointwise, unknown
+from meristem.trace.ops.elementwise import nothing, pointwise, unknown
 from meristem.trace.ops.table import TABLE
 from meristem.trace.record import Grid, OpError, Passage, Record, Step
 from meristem.trace.shapes import SHORTCUTS
+from meristem.trace.streams import Streams
 
 
 class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -65,7 +67,8 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages: dict[int, str] = {}
         self._known: dict[int, tuple[Tensor, Dims]] = {}
         self._foreign: dict[int, tuple[Tensor, Tensor]] = {}
-        self._passed: dict[int, list[tuple[str, Tensor]]] = {}  # results of watched modules, and what went in
+        self._streams = Streams(record)
+        self._positions: dict[int, list[Dim]] = {}  # where along a dimension the most or least was found
         for name, tensor in named_tensors(model):
             self._names.setdefault(id(tensor), name)
             self._storages.setdefault(tensor.untyped_storage()._cdata, name)
@@ -78,10 +81,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._known[id(tensor)] = (tensor, [Dim(size) for size in tensor.shape])
         self._give_state(call)
         self.calls += 1
-        with torch.no_grad(), _fast_attention_off(), self._following_modules(), self:
+        with torch.no_grad(), _fast_attention_off(), self._following_modules(), Written(self._written), self:
             outputs = call.on(self.model)
         rest, self.state = call.split(outputs)
         self.where = "the model's output"
+        self._look_up(tensors_in(outputs))
         for tensor in rest:
             for dim in self.dims(tensor):
                 self.labels.pin(dim, "it is a model output")
@@ -151,18 +155,17 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 alone = len(args) == 1 and not kwargs and made is output
                 same = given.shape == made.shape
                 found = Passage(self.dims(given), self.dims(made), alone, (id(self), self.calls)) if same else None
-                self._passed.setdefault(id(made), []).append((path, given))
+                self._streams.passed(path, given, made)
             self.record.passages.setdefault(path, []).append(found)
 
         return passed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs, name = dict(kwargs or {}), func.overloadpacket.__name__
+        self.where = f"{name} in {self.path or 'the model itself'}"
         if self.meta:
             args, kwargs = self._to_meta(func, args, kwargs)
-        arguments = _by_name(func, args, kwargs)
-        name = func.overloadpacket.__name__
-        self.where = f"{name} in {self.path or 'the model itself'}"
+        arguments = by_name(func, args, kwargs)
         try:
             shortcut = SHORTCUTS.get(name) if self.meta else None
             outs = shortcut(arguments) if shortcut is not None else None
@@ -170,28 +173,19 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 outs = func(*args, **kwargs)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._failed(str(error), arguments) from error
-        tensors = [outs] if isinstance(outs, Tensor) else [out for out in _flat(outs) if isinstance(out, Tensor)]
+        tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
         self._apply(func, name, arguments, tensors)
-        if self._passed and tensors:
-            self._note_sums(name.rstrip("_"), arguments, tensors[0])
-        self._last = [*_flat(list(arguments.values())), *tensors]
+        if self.record.watched and tensors:
+            self._streams.meet(name.rstrip("_"), arguments, tensors[0])
+        self._last = [*flat(list(arguments.values())), *tensors]
         if self.listener is not None:
             self.listener(Step(func, args, kwargs, outs, self.where))
         return outs
 
-    def _note_sums(self, name: str, arguments: dict[str, Any], out: Tensor) -> None:
-        """Notice the result of a watched module, scaled perhaps, that is added to what went into it."""
-        one, two = arguments.get("self"), arguments.get("other")
-        for made, other in ((one, two), (two, one)):
-            for path, given in self._passed.get(id(made), []) if name in ("add", "mul") else []:
-                if name == "mul":
-                    self._passed.setdefault(id(out), []).append((path, given))
-                elif given is other:
-                    self.record.added.add(path)
-
     def _apply(self, func: Any, name: str, arguments: dict[str, Any], outs: list[Tensor]) -> None:
         rule = self._rule(func, name, arguments)
         try:
+            self._look_up(flat(list(arguments.values())))
             results = rule(self, arguments, outs) if outs else []
             if any([dim.size for dim in dims] != list(out.shape) for out, dims in zip(outs, results, strict=False)):
                 raise ValueError("the rule of this operation does not give the shape that it has")
@@ -204,22 +198,32 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if id(out) not in self._names:
                 self._known[id(out)] = (out, dims)
 
+    def _look_up(self, values: Sequence[Any]) -> None:
+        """Positions along a dimension of units that are used for something pin it: they count the live units only."""
+        for dim in [dim for value in values for dim in self._positions.get(id(value), [])]:
+            self.labels.pin(dim, f"positions along it are used in {self.where}")
+
+    def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None:
+        self._positions[id(tensor)] = [dim for dim in dims if dim.labelled]
+
     def _rule(self, func: Any, name: str, arguments: dict[str, Any]) -> OpRuleFunction:
         library = func.namespace
         name = self.like.get(f"{library}::{name}", name if library in ("aten", "prims") else "")
         plain = name[:-1] if name.endswith("_") and not name.endswith("__") else name  # relu_ is like relu
         if name in TABLE or plain in TABLE:
+            self._note_numbers(factors(arguments), arguments)
             return TABLE.get(name) or TABLE[plain]
-        if _is_pointwise(func, plain) or (name and name in self.like.values()):
-            self._note_scalars(name, arguments)
+        if is_pointwise(func, plain) or (name and name in self.like.values()):
+            numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
+            self._note_numbers(numbers, arguments)
             return pointwise
-        if not any(isinstance(value, Tensor) for value in _flat(list(arguments.values()))):
-            return made_of_constants
+        if not any(isinstance(value, Tensor) for value in flat(list(arguments.values()))):
+            return nothing  # numbers by position, for all that is known
         self.record.unknown.setdefault(f"{library}::{func.overloadpacket.__name__}", self.path)
         return unknown
 
-    def _note_scalars(self, name: str, arguments: dict[str, Any]) -> None:
-        numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
+    def _note_numbers(self, numbers: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+        numbers = tuple("nan" if number != number else number for number in numbers)  # nan is not equal to itself
         self.scalars.setdefault(self.where, set()).add(numbers)
         self.scalar_seen(numbers, arguments)
 
@@ -227,7 +231,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Called with the plain numbers of an operation; the proof compares them with those of the full run."""
 
     def _failed(self, message: str, arguments: dict[str, Any]) -> OpError:
-        tensors = [value for value in _flat(list(arguments.values())) if isinstance(value, Tensor)]
+        tensors = [value for value in flat(list(arguments.values())) if isinstance(value, Tensor)]
         return OpError(message, self.where, [dim for tensor in tensors for dim in self.dims(tensor)])
 
     def _to_meta(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -246,7 +250,14 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return value
         if id(value) not in self._foreign:
             self._foreign[id(value)] = (value, torch.empty_like(value, device="meta"))
+            if value.numel() == 1:  # a number in the form of a tensor, from numpy say
+                self._note_numbers((value.item(),), {})
         return self._foreign[id(value)][1]
+
+    def _written(self, numbers: tuple[Any, ...]) -> None:
+        """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""
+        self.where = f"a tensor of numbers in {self.path or 'the model itself'}"
+        self._note_numbers(numbers, {})
 
     # --- ops/context.py ---
 
@@ -367,25 +378,6 @@ def _unique(ids: IntArray) -> IntArray:
     """The distinct labels of a dimension, in order of appearance."""
     _, first = np.unique(ids, return_index=True)
     return ids[np.sort(first)]
-
-
-def _is_pointwise(func: Any, name: str) -> bool:
-    """Torch tags element-wise operations, though not always their in-place forms."""
-    packet = getattr(torch.ops.aten, name, None) if name else None
-    forms = [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else [func]
-    return any(torch.Tag.pointwise in form.tags for form in [func, *forms])
-
-
-def _flat(value: Any) -> list[Any]:
-    return [leaf for item in value for leaf in _flat(item)] if isinstance(value, (list, tuple)) else [value]
-
-
-def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
-    for argument in func._schema.arguments:
-        if argument.name not in named:
-            named[argument.name] = kwargs.get(argument.name, argument.default_value)
-    return named
 
 
 @contextmanager

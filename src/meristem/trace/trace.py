@@ -349,17 +349,22 @@ def _numbered(grids: Sequence[Grid]) -> Iterator[tuple[Grid, int]]:
 
 
 def _plans(made: Draft) -> list[dict[str, BoolArray]]:
-    """What a proof tries: one unit less in every group, random widths, and as few units as may be in every group."""
+    """What a proof tries: one unit less in every group, random widths, as few units as may be, and equal widths."""
     random = np.random.default_rng(0)
     full = {group.name: np.ones(group.units, dtype=np.bool_) for group in made.groups}
-    less, some, one = ({name: mask.copy() for name, mask in full.items()} for _ in range(3))
+    less, some, one, same = ({name: mask.copy() for name, mask in full.items()} for _ in range(4))
     for group in made.groups:
         name, units = group.name, group.units
         less[name][units // 2] = False
         width = random.integers(max(group.least, min(2, units - 1)), units)
         some[name][random.permutation(units)[width:]] = False
         one[name][: -group.least] = False
-    return [less, some, one]
+    # Code that compares the sizes of two groups may go another way only where they are equal.
+    equal = min((group.units for group in made.groups if group.units > 1), default=1)
+    for group in made.groups:
+        if group.least <= equal:
+            same[group.name][equal:] = False
+    return [less, some, one, same]
 
 
 def _to_meta(value: Any) -> Any:

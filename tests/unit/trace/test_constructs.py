@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,10 +113,71 @@ class HeadsInBatch(nn.Module):
         return self.head(x.transpose(1, 2))
 
 
+class PaddedTokens(nn.Module):
+    """torch's attention is told which tokens to leave out: it repeats the mask of each sample for every head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask, self.tell, self.head = nn.Linear(5, 12), nn.Linear(5, 12), nn.Linear(12, 2)
+        self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
+
+    def forward(self, x: Tensor, padded: Tensor) -> Tensor:
+        told = self.tell(x)
+        return self.head(self.attention(self.ask(x), told, told, key_padding_mask=padded)[0])
+
+
+class RepeatedMask(nn.Module):
+    """Heads in the batch, as an outer or an inner factor, and a mask that is repeated for them accordingly."""
+
+    def __init__(self, outer: bool) -> None:
+        super().__init__()
+        self.num_heads, self.outer = 3, outer
+        self.qkv, self.head = nn.Linear(5, 18), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        order = (2, 0, 1, 3) if self.outer else (0, 2, 1, 3)
+        q, k, v = (
+            part.view(b, n, self.num_heads, -1).permute(order).flatten(0, 1) for part in self.qkv(x).chunk(3, -1)
+        )
+        mask = hidden[:, None].expand(-1, n, -1)
+        mask = mask.repeat(self.num_heads, 1, 1) if self.outer else mask.repeat_interleave(self.num_heads, 0)
+        out = (q @ k.transpose(1, 2) * 0.5).masked_fill(mask, -1e9).softmax(-1) @ v
+        out = out.unflatten(0, (self.num_heads, b) if self.outer else (b, self.num_heads))
+        return self.head(out.permute((1, 2, 0, 3) if self.outer else (0, 2, 1, 3)).flatten(2))
+
+
+class Changed(nn.Module):
+    """Something is made of eight units, and read."""
+
+    def __init__(self, change: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.one, self.two, self.change = nn.Linear(5, 8), nn.Linear(8, 2), change
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.one(x)
+        return self.two(x * self.change(x))
+
+
+class Compared(nn.Module):
+    """Two widths that are never equal at full size, and a branch for the case that they are."""
+
+    def __init__(self, one: int = 8, two: int = 6) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(5, one), nn.Linear(5, two)
+        self.read_one, self.read_two = nn.Linear(one, 2), nn.Linear(two, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.one(x), self.two(x)
+        met = (a * b).sum(1, keepdim=True) if a.shape == b.shape else 0.0
+        return self.read_one(a) + self.read_two(b) + met
+
+
 def sequential(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+HIDDEN = torch.tensor([[False, False, False, True], [False, False, True, True]])
 CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     "rotary": (Rotary, (torch.randint(0, 11, (2, 5)),), {"tok": 16, "qkv:heads": 4}),
     "grouped queries": (
@@ -125,6 +188,30 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     "relative bias": (RelativeBias, (torch.randn(2, 4, 5),), {"embed": 8, "q:heads": 3, "q": 2, "v": 2}),
     "register tokens": (RegisterTokens, (torch.randn(2, 6, 5),), {"embed": 8}),
     "heads in the batch": (HeadsInBatch, (torch.randn(2, 6, 5),), {"embed": 3, "embed:2": 4}),
+    "padded tokens": (PaddedTokens, (torch.randn(2, 4, 5), HIDDEN), {"tell:heads": 3}),
+    "a mask for inner heads": (
+        lambda: RepeatedMask(outer=False),
+        (torch.randn(2, 4, 5), HIDDEN),
+        {"qkv:heads": 3, "qkv": 2},
+    ),
+    "a mask for outer heads": (
+        lambda: RepeatedMask(outer=True),
+        (torch.randn(2, 4, 5), HIDDEN),
+        {"qkv:heads": 3, "qkv": 2},
+    ),
+    "the largest": (lambda: Changed(lambda x: x.max(1, keepdim=True)[0]), (torch.randn(2, 5),), {"one": 8}),
+    "mean and variance": (
+        lambda: Changed(lambda x: sum(torch.var_mean(x, 1, keepdim=True))),
+        (torch.randn(2, 5),),
+        {"one": 8},
+    ),
+    "the smallest and the largest": (
+        lambda: Changed(lambda x: sum(torch.aminmax(x, dim=1, keepdim=True))),
+        (torch.randn(2, 5),),
+        {"one": 8},
+    ),
+    "compared widths": (Compared, (torch.randn(2, 5),), {"two": 6}),
+    "compared narrow widths": (lambda: Compared(9, 3), (torch.randn(2, 5),), {"two": 3}),
     "hardswish": (
         lambda: sequential(nn.Conv2d(3, 6, 1), nn.Hardswish(inplace=True), nn.Conv2d(6, 2, 1)),
         (torch.randn(2, 3, 4, 4),),
@@ -168,6 +255,88 @@ def test_free_and_exact(name: str) -> None:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             copy.deepcopy(model).to("meta")(*(value.to("meta") for value in inputs))
         assert 2 * meristem.count_macs(space, live.widths) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", ["max", "min", "median"])
+def test_positions_among_units(name: str) -> None:
+    """Where the largest unit is counts the live ones only, so whoever uses that gets another number."""
+    find = getattr(torch, name)
+    space = meristem.trace(Changed(lambda x: find(x, 1, keepdim=True).indices), torch.randn(2, 5))
+    assert not space.groups
+    assert any("positions along it are used in mul" in pin.reason for pin in space.pinned)
+
+
+class Returned(nn.Module):
+    """Returns what ``make`` puts eight units into."""
+
+    def __init__(self, make: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.one, self.two, self.make = nn.Linear(5, 8), nn.Linear(8, 2), make
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.one(x)
+        return self.two(x), self.make(x)
+
+
+def test_positions_among_units_that_are_returned() -> None:
+    returned = meristem.trace(Returned(lambda x: x.max(1).indices), torch.randn(2, 5))
+    assert any("positions along it are used in the model's output" in pin.reason for pin in returned.pinned)
+    assert not returned.groups
+    assert meristem.trace(Returned(lambda x: x.max(1).values), torch.randn(2, 5)).full == {"one": 8}
+
+
+@dataclass
+class Box:
+    content: Any
+    again: Any = None
+
+
+class Slotted:
+    __slots__ = ("__content", "unset")
+
+    def __init__(self, content: Any) -> None:
+        self.__content = content
+
+
+class OneSlot:
+    __slots__ = "content"
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+class Shelf(dict[str, Any]):
+    """A dict that pytree does not open."""
+
+
+class Row(list[Any]):
+    """A list that pytree does not open."""
+
+
+def in_itself(x: Tensor) -> Box:
+    box = Box(x)
+    box.again = [box, torch]
+    return box
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Box,
+        Slotted,
+        OneSlot,
+        in_itself,
+        lambda x: Box([Box({"deep": Slotted((x,))})]),
+        lambda x: Shelf(only=x),
+        lambda x: Row([x]),
+        lambda x: {Slotted(frozenset([x]))},
+    ],
+)
+def test_outputs_in_containers(make: Callable[[Tensor], Any]) -> None:
+    """What a model returns keeps its size, wherever it is put."""
+    space = meristem.trace(Returned(make), torch.randn(2, 5))
+    assert not space.groups
+    assert [pin.reason for pin in space.pinned if pin.units == 8] == ["it is a model output"]
 
 
 def test_a_script_module_is_refused() -> None:

@@ -274,28 +274,6 @@ def test_a_loop_over_indexes_of_a_list_that_would_be_shortened() -> None:
     every_plan_runs(model, space)
 
 
-def added(blocks: nn.Module, x: Tensor) -> Tensor:
-    for block in blocks:
-        x = x + block(x)
-    return x
-
-
-def added_scaled(blocks: nn.Module, x: Tensor) -> Tensor:
-    for block in blocks:
-        x = nn.functional.dropout(block(x) * 0.5, 0.1, block.training) + x
-    return x
-
-
-@pytest.mark.parametrize("call", [added, added_scaled])
-def test_a_sum_outside_of_the_block(call: Callable[[nn.Module, Tensor], Tensor]) -> None:
-    """What passes through in place of the block would be counted twice."""
-    model = Chain(nn.ModuleList(mlp(6, 8, 6) for _ in range(3)), call)
-    assert not meristem.trace(model, X, depth=True).stages
-    space = meristem.trace(model, X, depth="blocks.1")
-    assert not space.stages
-    assert "added to what goes in" in note(space, "blocks.1")
-
-
 class Peeking(Chain):
     """Looks into one of its blocks."""
 

@@ -33,6 +33,7 @@ class Context(Protocol):
     def remember(self, names: Sequence[str], dim: Dim, index: int | None = None) -> None: ...
     def viewed(self, dims: Sequence[Dim]) -> None: ...
     def cut(self, part: Dim) -> None: ...
+    def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None: ...
 
 
 def fixed(tensor: Tensor) -> Dims:
@@ -55,7 +56,7 @@ def axis_at(dim: int, rank: int) -> int:
 
 def plain(dim: Dim) -> Dim:
     """The same labels, no longer traceable to a tensor of the model."""
-    return Dim(dim.size, dim.ids, dim.constant)
+    return Dim(dim.size, dim.ids, dim.constant, merged=dim.merged)
 
 
 def unknown_dims(ctx: Context, a: Arguments, out: Tensor) -> Dims:

@@ -68,6 +68,10 @@ def attention(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     if a.get("scale") is None:
         ctx.labels.pin(inner, f"the scale of the softmax depends on it in {ctx.where}")
     length = ctx.labels.unite(key[-2], value[-2], f"it meets a fixed dimension in {ctx.where}")
+    scores = [*batch, query[-2], length]
+    masks = [ctx.dims(a[name]) for name in ("attn_mask", "attn_bias") if a.get(name) is not None]
+    for dim, masked in [pair for mask in masks for pair in zip(scores[-len(mask) :], mask, strict=True)]:
+        ctx.labels.unite(dim, masked, f"it meets a fixed dimension of the mask in {ctx.where}")
     ctx.term(1, [*batch, query[-2], inner, length])
     ctx.term(1, [*batch, query[-2], length, value[-1]])
     result = [plain(dim) for dim in (*batch, query[-2], value[-1])]

@@ -41,6 +41,11 @@ def made_of_constants(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> lis
     return [[constant(size) for size in out.shape] for out in outs]
 
 
+def drawn(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Random numbers are alike at all positions, unless tensors say how they are drawn."""
+    return unknown(ctx, a, outs) if tensors_of(a) else made_of_constants(ctx, a, outs)
+
+
 def copied_into(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """``x.copy_(y)``: what is written into a tensor of constants loses its trace there, so it is pinned."""
     into, source = ctx.dims(a["self"]), ctx.dims(a["src"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from meristem.trace.labels import ANY, Dim, constant, dim_of
+from meristem.trace.labels import ANY, Dim, constant, dim_of, merged
 from meristem.trace.ops.context import Arguments, Context, Dims, axis_at, plain, tensors_of
 
 
@@ -44,10 +44,22 @@ def _block(ctx: Context, dims: Dims, sizes: list[int]) -> Dims:
             ctx.viewed([dim])
         return dims
     if not any(dim.labelled for dim in dims):
-        return [Dim(size, constant=bool(dims) and all(dim.constant for dim in dims)) for size in sizes]
+        return _unlabelled_block(dims, sizes)
     out = ctx.labels.split(plain(ctx.labels.merge(dims)), sizes) if sizes else []
     ctx.viewed(out)
     return out
+
+
+def _unlabelled_block(dims: Dims, sizes: list[int]) -> Dims:
+    """What was repeated stays so: a mask for each sample, repeated for each head, fits any number of heads."""
+    parts = [part for dim in dims for part in dim.merged or ((dim.size, dim.constant),)]
+    if len(sizes) == 1:
+        return [merged(parts)]
+    known = [part for part in parts if part[0] != 1]
+    if [size for size, _ in known] == [size for size in sizes if size != 1]:
+        rest = iter(known)
+        return [constant(1) if size == 1 else Dim(size, constant=next(rest)[1]) for size in sizes]
+    return [Dim(size, constant=all(repeats for _, repeats in known)) for size in sizes]
 
 
 def permute(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
@@ -98,7 +110,7 @@ def repeat(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 def _tile(dim: Dim, times: int) -> Dim:
     if dim.ids is None:
-        return Dim(dim.size * times, constant=dim.constant)
+        return merged([(times, True), *(dim.merged or ((dim.size, dim.constant),))])
     return dim_of(np.tile(dim.ids, times))
 
 
@@ -115,7 +127,8 @@ def concatenate(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
     if any(part[at].labelled for part in parts):
         result[at] = dim_of(np.concatenate([part[at].vector() for part in parts]))
     else:
-        result[at] = Dim(outs[0].shape[at], constant=all(part[at].constant for part in parts))
+        # Several constants in a row are told apart by position.
+        result[at] = Dim(outs[0].shape[at], constant=len(parts) == 1 and parts[0][at].constant)
     return [[plain(dim) for dim in result]]
 
 
@@ -205,7 +218,7 @@ def pad(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
             continue
         ids = dims[-back].ids
         if ids is None:
-            dims[-back] = Dim(outs[0].shape[-back], constant=dims[-back].constant)
+            dims[-back] = Dim(outs[0].shape[-back])
         elif before < 0 or after < 0:
             dims[-back] = dim_of(ids[max(0, -before) : len(ids) - max(0, -after)])
         else:

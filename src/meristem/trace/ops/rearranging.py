@@ -107,7 +107,7 @@ def triangle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     dims = ctx.dims(a["self"])
     for dim in dims[-2:]:
         ctx.labels.pin(dim, f"the order of its positions matters in {ctx.where}")
-    return [dims]
+    return [[*dims[:-2], *(dim if dim.labelled else Dim(dim.size) for dim in dims[-2:])]]
 
 
 def gather(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:

@@ -81,6 +81,14 @@ def reduction(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     return [result if len(result) == out.dim() else fixed(out) for out in outs]
 
 
+def extreme(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """A reduction that chooses one element: its second result, if it has one, says where it was."""
+    if len(outs) > 1:
+        dims = ctx.dims(a["self"])
+        ctx.positions(outs[1], [dims[axis_at(a["dim"], len(dims))]] if dims else [])
+    return reduction(ctx, a, outs)
+
+
 def spatial(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """Pooling, padding by reflection, interpolation: the leading dimensions pass, the sampled ones are fixed."""
     dims = list(ctx.dims(tensors_of(a)[0]))

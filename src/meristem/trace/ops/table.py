@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meristem.trace.ops.context import OpRuleFunction
 from meristem.trace.ops.contracting import attention, contraction, convolution
-from meristem.trace.ops.elementwise import copied_into, made_of_constants, nothing, pointwise, restrided, same
+from meristem.trace.ops.elementwise import copied_into, drawn, made_of_constants, nothing, pointwise, restrided, same
 from meristem.trace.ops.moving import (
     concatenate,
     expand,
@@ -37,7 +37,16 @@ from meristem.trace.ops.rearranging import (
     triangle,
     unfold_windows,
 )
-from meristem.trace.ops.reducing import batch_norm, group_norm, layer_norm, reduction, softmax, spatial, weight_norm
+from meristem.trace.ops.reducing import (
+    batch_norm,
+    extreme,
+    group_norm,
+    layer_norm,
+    reduction,
+    softmax,
+    spatial,
+    weight_norm,
+)
 
 
 def _table() -> dict[str, OpRuleFunction]:
@@ -55,10 +64,11 @@ def _table() -> dict[str, OpRuleFunction]:
         ),
         (
             made_of_constants,
-            "zeros ones empty full rand randn randint randperm arange linspace eye scalar_tensor zeros_like ones_like "
+            "zeros ones empty full rand randn randint scalar_tensor zeros_like ones_like "
             "empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full empty_strided "
-            "new_empty_strided tril_indices triu_indices logspace hann_window range",
+            "new_empty_strided",
         ),
+        (drawn, "normal"),
         (restrided, "as_strided"),
         (copied_into, "copy_"),
         (view, "view reshape _unsafe_view flatten unflatten _reshape_alias ravel"),
@@ -115,9 +125,10 @@ def _table() -> dict[str, OpRuleFunction]:
         (softmax, "softmax _softmax _log_softmax _safe_softmax log_softmax"),
         (
             reduction,
-            "sum mean amax amin max min var std var_mean std_mean linalg_vector_norm norm logsumexp prod any all "
-            "nansum median aminmax",
+            "sum mean amax amin var std var_mean std_mean linalg_vector_norm norm logsumexp prod any all nansum "
+            "aminmax",
         ),
+        (extreme, "max min median"),
         (
             spatial,
             "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d avg_pool1d max_pool1d max_pool2d "
@@ -129,6 +140,7 @@ def _table() -> dict[str, OpRuleFunction]:
             "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
             "replication_pad3d grid_sampler_2d grid_sampler_3d",
         ),
+        (nothing, "randperm arange linspace eye tril_indices triu_indices logspace hann_window range"),  # by position
         (
             nothing,
             "_assert_async _assert_tensor_metadata sym_size sym_numel _local_scalar_dense item is_nonzero equal",

@@ -1,0 +1,180 @@
+"""Numbers that a model makes while it runs: those by position and those in which a width is pin the units they meet."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import meristem
+from helpers import assert_is_masked_reference, go, random_target
+
+X = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+
+
+class Between(nn.Module):
+    """``between`` changes what two layers pass on, eight units at most; its second argument is their number."""
+
+    def __init__(self, between: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.one, self.two, self.between = nn.Linear(5, 8), nn.Linear(8, 2), between
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.one(x)
+        return self.two(self.between(x, x.size(1)))
+
+
+class WithRealNumbers(Between):
+    """The same, with a branch that the meta device cannot take."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + 1 if x.sum() > 1000 else x)
+
+
+def pinned(model: nn.Module) -> str:
+    """Why the units between the layers are pinned; nothing if they are free."""
+    space = meristem.trace(model, X)
+    assert space.full in ({}, {"one": 8})
+    return "" if space.full else " ".join(pin.reason for pin in space.pinned if "one" in str(pin))
+
+
+def assert_free_and_exact(model: nn.Module, inputs: tuple[Tensor, ...] = (X,)) -> None:
+    """Law 4: with any units taken out, the live network computes what the masked one does."""
+    torch.manual_seed(0)
+    model, inputs = model.double().eval(), tuple(value.double() for value in inputs)
+    space = meristem.trace(model, inputs)
+    assert space.groups
+    full, live = copy.deepcopy(model), meristem.Live(model, space)
+    for seed in range(3):
+        go(live, random_target(space, np.random.default_rng(seed)))
+        assert_is_masked_reference(live, full, inputs)
+
+
+BY_POSITION: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "arange": lambda x, n: x + torch.arange(n),
+    "linspace": lambda x, n: x * torch.linspace(0, 1, n),
+    "logspace": lambda x, n: x * torch.logspace(0, 1, n),
+    "eye": lambda x, n: x @ (torch.eye(n) + 1),
+    "randperm": lambda x, n: x + torch.randperm(n),
+    "a window that has no rule": lambda x, n: x * torch.hamming_window(n),
+    "a triangle": lambda x, n: x * torch.ones(n, n).tril()[n // 2],
+    "a running sum": lambda x, n: x * torch.ones(n).cumsum(0),
+    "joined constants": lambda x, n: x * torch.cat([torch.zeros(n // 2), torch.ones(n - n // 2)]),
+    "padded constants": lambda x, n: x * F.pad(torch.ones(n - n // 2), (n // 2, 0)),
+    "each twice": lambda x, n: x + torch.arange(n - n // 2).repeat_interleave(2)[:n],
+    "all twice": lambda x, n: x + torch.arange(n - n // 2).repeat(2)[:n],
+    "a column repeated": lambda x, n: x + torch.arange(n)[:, None].expand(-1, 3).reshape(-1).view(n, 3)[:, 0],
+}
+
+
+@pytest.mark.parametrize("name", BY_POSITION)
+def test_numbers_by_position_pin(name: str) -> None:
+    """The third live unit is another one than the third of the full network, so it would get another's number."""
+    why = pinned(Between(BY_POSITION[name]))
+    assert "meets a fixed dimension" in why or "contracted with a fixed dimension" in why
+
+
+CONSTANT: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "ones": lambda x, n: x * torch.ones(n, dtype=x.dtype),
+    "full": lambda x, n: x + torch.full((len(x), n), 0.5, dtype=x.dtype),
+    "repeated": lambda x, n: x + torch.full((len(x), 1), 0.5, dtype=x.dtype).repeat(1, n),
+    "a number for each sample": lambda x, n: x * torch.arange(len(x))[:, None].expand(-1, n),
+    "not a number": lambda x, n: x.masked_fill(x > 1e9, float("nan")),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_constants_fit_any_width(name: str) -> None:
+    assert_free_and_exact(Between(CONSTANT[name]))
+
+
+def test_random_numbers_fit_any_width() -> None:
+    """Which units there are does not matter to noise, unless the units say how it is drawn."""
+    assert not pinned(Between(lambda x, n: x + torch.normal(0.0, 1.0, (n,))))
+    assert not pinned(Between(lambda x, n: x + torch.randn(n)))
+    assert pinned(Between(lambda x, n: torch.normal(x, 1.0)))
+
+
+OF_A_WIDTH: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "factor": lambda x, n: x / math.sqrt(n),
+    "alpha": lambda x, n: torch.addmm(x, x[:, :1] * 0 + 1, x.new_ones(1, n), alpha=n),
+    "beta": lambda x, n: torch.addmm(x, x.new_ones(len(x), 1), x.new_ones(1, n), beta=1 / n),
+    "value": lambda x, n: torch.addcmul(x, x, x, value=1 / n),
+    "weight": lambda x, n: torch.lerp(x, x * x, 1 / n),
+    "fill": lambda x, n: x * torch.full((n,), 1 / n),
+    "bound": lambda x, n: x.clamp(max=n),
+    "other": lambda x, n: torch.where(x > 0, x, 1 / n),
+    "chance": lambda x, n: x * torch.ones(n).bernoulli_(1 / n),
+    "a tensor": lambda x, n: x / torch.tensor(n),
+    "a tensor on the same device": lambda x, n: x / torch.tensor(float(n), device=x.device).sqrt(),
+    "a tensor like another": lambda x, n: x * x.new_tensor(n),
+    "a tensor of several": lambda x, n: x * torch.as_tensor([1.0, 1 / n]).sum(),
+    "a number of numpy's": lambda x, n: x * torch.from_numpy(np.array(1 / n, dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_WIDTH)
+def test_numbers_of_a_width_pin(name: str) -> None:
+    """Scaling by a width would make the small network another function than the masked one."""
+    assert "a number in the computation depends on its size" in pinned(Between(OF_A_WIDTH[name]))
+
+
+@pytest.mark.parametrize("name", ["a tensor", "a tensor on the same device", "weight"])
+def test_numbers_of_a_width_in_a_run_with_real_numbers(name: str) -> None:
+    assert "a number in the computation depends on its size" in pinned(WithRealNumbers(OF_A_WIDTH[name]))
+
+
+def test_tensors_of_the_same_numbers_are_free() -> None:
+    assert_free_and_exact(Between(lambda x, n: x * torch.tensor([0.5, x.new_tensor(3.0).item()]).sum() / len(x)))
+
+
+class Attention(nn.Module):
+    """Two heads of three dimensions; ``scale`` and ``mask`` are made of the queries."""
+
+    def __init__(self, scale: Callable[[Tensor], float], mask: Callable[[Tensor], Tensor | None]) -> None:
+        super().__init__()
+        self.num_heads, self.scale, self.mask = 2, scale, mask
+        self.qkv, self.head = nn.Linear(5, 18), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        q, k, v = (part.view(b, n, self.num_heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(q), scale=self.scale(q))
+        return self.head(out.transpose(1, 2).reshape(b, n, -1))
+
+
+class RealAttention(Attention):
+    """The fused operation is only seen with real numbers; elsewhere torch takes it apart."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + 1 if x.sum() > 1000 else x)
+
+
+def slopes(q: Tensor) -> Tensor:
+    """A bias for each head by its number."""
+    return torch.arange(q.size(1), dtype=q.dtype)[:, None, None] * torch.ones(4, 4, dtype=q.dtype)
+
+
+TOKENS = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("kind", [Attention, RealAttention])
+def test_the_scale_of_attention(kind: type[Attention]) -> None:
+    """A plain number is the same at any width; one that is made of a head's size pins that size, not the heads."""
+    plain = kind(lambda q: 0.5, lambda q: None)
+    assert meristem.trace(plain, TOKENS).full == {"qkv:heads": 2, "qkv": 3}
+    assert_free_and_exact(plain, (TOKENS,))
+    sized = kind(lambda q: q.size(-1) ** -0.5, lambda q: None)
+    assert meristem.trace(sized, TOKENS).full == {"qkv:heads": 2}
+    assert_free_and_exact(sized, (TOKENS,))
+
+
+@pytest.mark.parametrize("kind", [Attention, RealAttention])
+def test_a_bias_by_the_number_of_the_head(kind: type[Attention]) -> None:
+    assert meristem.trace(kind(lambda q: 0.5, slopes), TOKENS).full == {"qkv": 3}
