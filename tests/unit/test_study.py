@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meristem.cli import main
+from meristem.commands import study
 from meristem.folder import Folder
 from meristem.tables import spread, spread_table
 from tiny_recipe import SLOW, tiny_recipe
@@ -203,6 +205,17 @@ def test_a_run_that_breaks_in_the_users_own_code_does_not_stop_the_others(
         assert told.startswith("meristem: 1 of 3 runs failed: ")
         assert reason in told
         assert [row["arm"] for row in results(f"out{jobs}")] == ["grown", "direct"]  # it does not need the uniform one
+
+
+def test_a_run_that_another_process_finishes_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commands on one folder: what one of them may not touch is there when the other is done."""
+    in_turn = study._in_turn
+
+    def refused(*args: Any) -> list[str]:
+        return [*in_turn(*args), "seed 0: another process is running in out"]
+
+    monkeypatch.setattr(study, "_in_turn", refused)
+    assert sweep("--budgets", "30%", "--arms", "uniform", "--out", "out") == 0
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
