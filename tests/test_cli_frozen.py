@@ -18,7 +18,7 @@ FROZEN = {
     },
     "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--report", "--seeds"},
     "list": set(),
-    "export": {"RUN", "--model", "--out", "--recipe"},
+    "export": {"RUN", "--data", "--device", "--model", "--out", "--recipe"},
     "data": {"NAME", "DIR"},
     "evaluate": {"RUN", "--data", "--device", "--model", "--recipe"},
     "report": {"RUN", "--out"},

@@ -180,9 +180,6 @@ def described_run(folder: Folder, known: Run) -> Run:
     content = folder.described()
     if content.get("name") != known.name:
         raise MeristemError(f"{folder.path} holds a run of {content.get('name')!r}, not of {known.name!r}")
-    if "recipe" in content and (content["recipe"] is None) != (known.recipe is None):
-        whose = "meristem's own" if content["recipe"] is None else content["recipe"]
-        raise MeristemError(f"{folder.path} holds a run of another recipe of the same name, {whose}: name that one")
     settings = content.get("settings")
     if not isinstance(settings, dict):
         raise MeristemError(f"{folder.description} is damaged: it has no settings")

@@ -40,6 +40,10 @@ def test_a_recipe_named_like_one_of_ours_is_not_taken_for_it(here: Path, capsys:
     told = refused(capsys, "grow", "digits", "--resume", "a")
     assert told == "a holds a run of another recipe of the same name, namesake:tiny: name that one"
     assert main(["grow", "namesake:tiny", "--resume", "a"]) == 0
+    description = Path("a/run.json")
+    description.write_text(description.read_text().replace('"recipe": "namesake:tiny"', '"recipe": null'))
+    told = refused(capsys, "grow", "namesake:tiny", "--resume", "a")
+    assert told == "a holds a run of another recipe of the same name, meristem's own: name that one"
 
 
 @pytest.mark.parametrize(

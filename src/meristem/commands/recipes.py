@@ -53,10 +53,25 @@ def model_maker(path: str) -> Callable[[], nn.Module]:
 
 def begun_run(folder: Folder, given: str | None, model: str | None, how: str) -> Run:
     """The run in ``folder``. What a file says is never imported: ``how`` tells to name a recipe of the user's own."""
-    name = given or str(folder.described().get("name"))
-    if not given and (name not in recipes() or folder.described().get("recipe") is not None):
+    content = folder.described()
+    name = given or str(content.get("name"))
+    if not given and (name not in recipes() or content.get("recipe") is not None):
         raise MeristemError(f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: {how}")
-    return described_run(folder, recipe(name, model))
+    known = recipe(name, model)
+    whose = _whose(content)
+    if whose is not None and (whose == _OURS) != (known.recipe is None) and content.get("name") == known.name:
+        raise MeristemError(f"{folder.path} holds a run of another recipe of the same name, {whose}: name that one")
+    return described_run(folder, known)
+
+
+_OURS = "meristem's own"
+
+
+def _whose(content: Mapping[str, Any]) -> str | None:
+    """Whose recipe a run was made by; None where that was not written down, or the run was made by a script."""
+    if content.get("recipe") is not None:
+        return str(content["recipe"])
+    return _OURS if "recipe" in content and content.get("name") in recipes() else None
 
 
 def _recipe(name: str) -> Run:
