@@ -86,8 +86,15 @@ def ptb_large_short() -> Run:
 
 def _short(run: Run, words: int) -> Run:
     about = f"The same in minutes on two cores: the first {words:,} words, 12 epochs.".replace(",", " ", 1)
-    short = dataclasses.replace(run, name=f"{run.name}-short", about=about, epochs=12, rate=Cosine(), samples=words)
-    return dataclasses.replace(short, method="default")
+    return dataclasses.replace(
+        run,
+        name=f"{run.name}-short",
+        about=about,
+        epochs=12,
+        rate=Cosine(),
+        samples=words,
+        method="default",
+    )
 
 
 # --- data ---

@@ -58,20 +58,13 @@ def begun_run(folder: Folder, given: str | None, model: str | None, how: str) ->
     if not given and (name not in recipes() or content.get("recipe") is not None):
         raise MeristemError(f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: {how}")
     known = recipe(name, model)
-    whose = _whose(content)
-    if whose is not None and (whose == _OURS) != (known.recipe is None) and content.get("name") == known.name:
+    run = described_run(folder, known)
+    written = content.get("recipe", known.recipe)  # earlier versions did not write it down
+    by_script = written is None and known.name not in recipes()
+    if (written is None) != (known.recipe is None) and not by_script:
+        whose = written or "meristem's own"
         raise MeristemError(f"{folder.path} holds a run of another recipe of the same name, {whose}: name that one")
-    return described_run(folder, known)
-
-
-_OURS = "meristem's own"
-
-
-def _whose(content: Mapping[str, Any]) -> str | None:
-    """Whose recipe a run was made by; None where that was not written down, or the run was made by a script."""
-    if content.get("recipe") is not None:
-        return str(content["recipe"])
-    return _OURS if "recipe" in content and content.get("name") in recipes() else None
+    return run
 
 
 def _recipe(name: str) -> Run:

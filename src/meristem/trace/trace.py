@@ -364,7 +364,7 @@ def _plans(made: Draft) -> list[dict[str, BoolArray]]:
     for group in made.groups:
         if group.least <= equal:
             same[group.name][equal:] = False
-    return [less, some, one, same]
+    return [less, some, one] if all(mask.all() for mask in same.values()) else [less, some, one, same]
 
 
 def _to_meta(value: Any) -> Any:
