@@ -36,6 +36,7 @@ from meristem.space.space import Space
 from meristem.surgery.attach import Gates
 from meristem.surgery.lasso import UnitLasso
 from meristem.surgery.live import Live, scale_reads
+from meristem.surgery.opening import Opening
 from meristem.surgery.passing import Passing
 from meristem.surgery.pull import Pulls
 from meristem.surgery.sides import making, reading
@@ -103,7 +104,8 @@ class Grower:
         slots = _SIDES[self.method.side](self.space)
         scores = first_scores(self.live.masks, self.space)
         self._learner = self.method.learning.learner(scores, self._rng, tuple(self.space.blocks))
-        self._passing = Passing(self.live, self._learner.values)
+        self._opening = Opening(self.method.opening)
+        self._passing = Passing(self.live, self._learner.values, self._opening)
         self._pulls = Pulls(self.live, slots, self._passing)
         lasso = self.method.lasso
         self._lasso = UnitLasso(self.live, lasso.strength, lasso.threshold) if lasso is not None else None
@@ -261,6 +263,10 @@ class Grower:
         pace = PAPER_STEPS / max(1, self._steps_planned)
         live, overruled = self.live.active, self.live.overruled
         self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, overruled))
+        # A block that has lived in every epoch so far was there at the start.
+        lived = {group: float(self._drawn[group][0]) for group in self.space.blocks if self.live.masks[group][0]}
+        young = {group: age for group, age in lived.items() if age < self.epoch} if self.growing else {}
+        self._opening.begin(young, self._device, self._epoch_share)
         self._clock = time.perf_counter()
 
     # --- the steps of the user's optimizer ---
@@ -276,7 +282,8 @@ class Grower:
                 self.optimizer.register_step_post_hook(self._after_optimizer_step),
             ]
         hears = self._learner.listens and self.epoch <= self.trajectory.last_decision
-        (self._passing.attach if self.growing and (hears or self._learner.scales) else self._passing.detach)()
+        passing = self.growing and (hears or self._learner.scales or not self._opening.done)
+        (self._passing.attach if passing else self._passing.detach)()
         if self._gates is not None and (self.growing or self.fine_tune):
             (self._gates.attach if self.growing else self._gates.detach)()
         if self._lasso is not None:
@@ -297,6 +304,7 @@ class Grower:
         if found_inf is not None and bool(found_inf):
             return
         self._steps += 1
+        self._opening.step(self._epoch_share)
         if self._learner.listens and self.epoch <= self.trajectory.last_decision:
             pull = self._pulls()
             self._learner.step(pull if scale is None else pull / scale.to(pull.device), self._lr_frac())
@@ -305,6 +313,11 @@ class Grower:
         first = self.optimizer.param_groups[0]
         start = float(first.get("max_lr", first.get("initial_lr", self._lr_start)))
         return float(first["lr"]) / start if start else 1.0
+
+    @property
+    def _epoch_share(self) -> float:
+        """How much of the epoch has passed, if it has as many steps as the one before."""
+        return min(1.0, self._steps * self.epochs / max(1, self._steps_planned))
 
     @property
     def _device(self) -> torch.device:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meristem.control.autogrow import AutoGrow
 from meristem.control.budget import Budget
 from meristem.control.named import named_method
 from meristem.errors import MeristemError
@@ -32,7 +33,7 @@ class Case:
     """One run of a study."""
 
     arm: str
-    budget: Budget | None  # None: the arm has none
+    budget: Budget | None  # None: the arm has none, and ends where it ends
     seed: int
 
     @property
@@ -64,10 +65,11 @@ class Study:
         """In the order in which they are run: direct design comes after what it is made from."""
         arms = sorted(dict.fromkeys(self.arms), key=lambda arm: (arm == DENSE, arm == DIRECT))
         for seed, budget, arm in itertools.product(self.seeds, self.budgets, arms):
-            if arm != DENSE:
+            if _has_budget(arm):
                 yield Case(arm, budget, seed)
-        for seed in self.seeds if DENSE in arms else ():
-            yield Case(DENSE, None, seed)
+        for arm, seed in itertools.product(arms, self.seeds):
+            if not _has_budget(arm):
+                yield Case(arm, None, seed)
 
     def folder(self, case: Case) -> Folder:
         within = self.out / budget_text(case.budget) if case.budget and self.by_budget else self.out
@@ -78,8 +80,8 @@ class Study:
     def settled(self, case: Case) -> Run:
         """The run of one case; refuses a folder in which another was begun."""
         changes: dict[str, Any] = {"seed": case.seed}
-        if case.budget:
-            changes["budget"] = case.budget
+        if case.arm != DENSE:  # which needs none said
+            changes["budget"] = case.budget or Budget(params="100%")
         if case.arm != GROWN:
             changes["method"] = case.arm
         if case.arm == DIRECT:
@@ -112,13 +114,14 @@ class Study:
     def rows(self) -> list[tuple[str, list[Record]]]:
         """The results of each arm and budget, over the seeds, as far as they are known."""
         found: dict[str, list[Record]] = {}
-        for case in sorted(self.cases(), key=lambda case: (case.arm != DENSE, self._budget_at(case))):
+        for case in sorted(self.cases(), key=self._place):
             if result := self.result(case):
                 found.setdefault(case.title, []).append(result)
         return list(found.items())
 
-    def _budget_at(self, case: Case) -> int:
-        return self.budgets.index(case.budget) if case.budget else 0
+    def _place(self, case: Case) -> tuple[bool, bool, int]:
+        """The full model first, then budget by budget, then what has none."""
+        return case.arm != DENSE, case.budget is None, self.budgets.index(case.budget) if case.budget else 0
 
     def write_table(self) -> Path:
         """All results as ``results.csv``, one line a run."""
@@ -136,3 +139,8 @@ class Study:
 
         replace_file(path, write)
         return path
+
+
+def _has_budget(arm: str) -> bool:
+    """AutoGrow finds the size of its network by itself; held to that of another it would not be compared as it is."""
+    return arm in (GROWN, DIRECT) or (arm != DENSE and not isinstance(named_method(arm).controller, AutoGrow))

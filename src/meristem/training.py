@@ -19,6 +19,7 @@ from meristem.control.named import named_method
 from meristem.errors import FileError, MeristemError, TraceError
 from meristem.folder import Folder
 from meristem.grower import Grower
+from meristem.process import keep_freed_memory
 from meristem.rates import warmed
 from meristem.run import (
     DENSE,
@@ -145,8 +146,10 @@ def traced(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
 
 
 def prepare(run: Run) -> torch.device:
-    """Settings of torch that the outcome depends on, and the device of the run."""
+    """Settings of the process that the outcome or the time depends on, and the device of the run."""
     device = usable_device(run.device)
+    if device.type == "cpu":
+        keep_freed_memory()
     if run.threads:
         torch.set_num_threads(run.threads)
     if device.type == "cuda":

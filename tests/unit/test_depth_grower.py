@@ -15,8 +15,12 @@ import meristem
 from deep import DEEP
 from growing import PRESETS, Growth, batch
 from helpers import assert_all_near, loss, run
-from meristem import Budget, methods
+from meristem import Budget, Method, methods
+from meristem.control.autogrow import AutoGrow
+from meristem.control.method import autogrow
 from meristem.gate import Sigmoid
+from meristem.init import AsBuilt
+from meristem.schedule import Course
 
 MOVING = [preset for preset in PRESETS if preset != "uniform"]
 presets = pytest.mark.parametrize("preset", PRESETS)
@@ -118,6 +122,60 @@ def test_live_blocks_have_evidence(preset: str, space_of) -> None:
     grower = Growth("deep_masked", space_of("deep_masked"), preset, epochs=6, budget=budget).go(4).grower
     for group in grower.space.blocks:
         assert (grower._learner.scores[group][0] > 0) == bool(grower.live.lived[group][0]) or grower.epoch < 3
+
+
+# --- blocks come in shut -----------------------------------------------------------------------------------------
+
+
+def one_by_one(opening: float) -> Method:
+    """Blocks of full width come in, nothing else happens."""
+    return replace(autogrow(), controller=AutoGrow(metric="loss", patience=1.0), fresh=AsBuilt(), opening=opening)
+
+
+@pytest.mark.parametrize("name", ["deep_residual", "deep_plain", "deep_masked"])
+@pytest.mark.parametrize("opening", [1.0, 2.0])
+def test_a_new_block_changes_nothing_and_opens_step_by_step(name: str, opening: float, space_of) -> None:
+    torch.manual_seed(0)
+    growth = Growth(name, space_of(name), one_by_one(opening), epochs=8, steps=4, budget=Budget(params="100%"))
+    grower, inputs = growth.grower, growth.inputs
+    growth.go(3)
+    with torch.no_grad():
+        growth.model.eval()
+        before, absent = run(growth.model, inputs), grower.live.tree.absent
+    grower._steps += 1  # as if there had been a fourth, so that nothing is different but the block
+    grower.step(loss=1.0)
+    growth.done = 4
+    (path,) = set(absent) - set(grower.live.tree.absent)
+    group = next(group for group, block in grower.space.blocks.items() if block.path == path)
+    with torch.no_grad():
+        assert_all_near(run(growth.model, inputs), before, 0.0)
+    growth.model.train()
+    gates = []
+    for step in range(5, 8):
+        growth.go(step)
+        gates.append(float(grower._passing.gate(group)))
+    assert gates == pytest.approx([share / opening for share in (0.25, 0.5, 0.75)])
+    growth.go(4 + 4 * round(opening))
+    assert grower._passing.gate(group) is None
+    growth.go()
+    assert hooks(growth.model) == []
+
+
+def test_the_first_network_is_open(space_of) -> None:
+    method = replace(methods()["default"](), course=Course(start=1.0))
+    growth = Growth("deep_residual", space_of("deep_residual"), method, budget=Budget(params="90%"), epochs=4)
+    grower = growth.grower
+    first = [group for group in grower.space.blocks if grower.live.masks[group][0]]
+    assert first
+    assert all(grower._passing.gate(group) is None for group in first)
+    growth.go(growth.steps)
+    assert all(grower._passing.gate(group) is None for group in first)
+
+
+@pytest.mark.parametrize("opening", [-1.0, float("inf"), float("nan")])
+def test_an_opening_that_is_no_number_of_epochs_is_refused(opening: float) -> None:
+    with pytest.raises(meristem.MeristemError, match="opening must be a number of epochs, at least 0, got"):
+        Method(opening=opening)
 
 
 # --- export -------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class Method:
 
     ``learning`` moves the scores, ``controller`` turns them into the next network, ``course`` is the planned cost,
     ``fresh`` what new units start with. ``freeze`` is the progress from which on structure stays and gates harden.
+    ``opening`` is how many epochs a fresh block takes to open; 0: it is open at once.
     """
 
     learning: Learning = Evidence()
@@ -41,6 +42,7 @@ class Method:
     temperature: Temperature = PerUnit()
     fresh: Fresh = ZeroOutgoing()
     freeze: float = 0.75
+    opening: float = 1.0
     side: Side = Side.READING
     widths: tuple[tuple[str, int], ...] | None = None  # of the start; None: the same share of every group
     full_width: bool = False  # the start has all units, and no block that may be absent
@@ -52,6 +54,8 @@ class Method:
     def __post_init__(self) -> None:
         if not 0 <= self.freeze <= 1:
             raise MeristemError(f"freeze must be a share of the run, got {self.freeze}")
+        if not 0 <= self.opening < math.inf:
+            raise MeristemError(f"opening must be a number of epochs, at least 0, got {self.opening}")
 
 
 def default() -> Method:
@@ -83,7 +87,7 @@ def paper() -> Method:
     In a run of as many steps as the paper's the gate learning rate is the paper's; in a shorter one it is higher.
     """
     course = Course(start=0.0, grown=0.0, peak=1.0)
-    return Method(Descent(), Feedback(), course, PerUnit(), AsBuilt(), freeze=1.0)
+    return Method(Descent(), Feedback(), course, PerUnit(), AsBuilt(), freeze=1.0, opening=0.0)
 
 
 def uniform() -> Method:
@@ -99,7 +103,7 @@ def direct(widths: Mapping[str, int]) -> Method:
 def autogrow() -> Method:
     """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
     course = Course(start=0.0, grown=0.0, peak=1.0)
-    return Method(Nothing(), AutoGrow(), course, fresh=RandomLastNorm(), full_width=True)
+    return Method(Nothing(), AutoGrow(), course, fresh=RandomLastNorm(), opening=0.0, full_width=True)
 
 
 def paper_nas() -> Method:

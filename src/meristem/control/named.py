@@ -22,6 +22,7 @@ _NUMBERS = {
     "controller": ("align", "base", "deep_base", "every", "patience", "threshold"),
     "lasso": ("strength", "threshold"),
 }
+_OWN = ("freeze", "opening")  # of the method itself
 
 
 def named_method(text: str, besides: Collection[str] = (), what: str = "method") -> Method:
@@ -46,7 +47,7 @@ def named_method(text: str, besides: Collection[str] = (), what: str = "method")
 
 def numbers(method: Method) -> dict[str, float]:
     """What may be changed by name, and what it is."""
-    return {"freeze": method.freeze, **{key: getattr(part, key) for _, part, key in _places(method)}}
+    return {**{key: getattr(method, key) for key in _OWN}, **{key: getattr(part, key) for _, part, key in _places(method)}}
 
 
 def _places(method: Method) -> Iterator[tuple[str, Any, str]]:
@@ -68,7 +69,7 @@ def _changed(method: Method, name: str, key: str, value: str) -> Method:
     except ValueError:
         kind = "whole number" if isinstance(known[key], int) else "number"
         raise MeristemError(f"{key} of the method {name} must be a {kind}, got {value!r}") from None
-    if key == "freeze":
-        return replace(method, freeze=number)
+    if key in _OWN:
+        return replace(method, **{key: number})
     part_name, part = next((part_name, part) for part_name, part, its in _places(method) if its == key)
     return replace(method, **{part_name: replace(part, **{key: number})})

@@ -19,16 +19,20 @@ from meristem.process import averaged, distributed
 from meristem.surgery.gauge import Gauge
 from meristem.surgery.hooks import Hooked
 from meristem.surgery.live import Live
+from meristem.surgery.opening import Opening
 
 Values = Callable[[str], Tensor | None]
 
 
 class Passing(Hooked):
-    """Hooks on all blocks that may be absent, until :meth:`detach`. ``values(group)`` is the gate, None: it is 1."""
+    """Hooks on all blocks that may be absent, until :meth:`detach`. ``values(group)`` is the gate, None: it is 1.
 
-    def __init__(self, live: Live, values: Values) -> None:
+    That of a block which has just come in is multiplied with how far it is open.
+    """
+
+    def __init__(self, live: Live, values: Values, opening: Opening | None = None) -> None:
         super().__init__()
-        self._values, self._live = values, live
+        self._values, self._live, self._opening = values, live, opening or Opening(0.0)
         self._pulls: dict[str, Tensor] = {}
         self._gauges: dict[str, Gauge] = {}
         self._version = -1
@@ -64,7 +68,10 @@ class Passing(Hooked):
         self._gauges, self._version = {}, -1
 
     def gate(self, group: str) -> Tensor | None:
-        return self._values(group)
+        learned, opened = self._values(group), self._opening.value(group)
+        if learned is None or opened is None:
+            return opened if learned is None else learned
+        return learned * opened
 
     def add(self, group: str, pull: Tensor) -> None:
         """What a backward pass gives; pulls add up as gradients do, and are forgotten when those are cleared."""
@@ -111,7 +118,7 @@ class _Mix:
     def __call__(self, module: Any, args: Any, output: Any) -> Any:
         x, y = args[0], output[0] if isinstance(output, tuple) else output
         gate = self._passing.gate(self._group)
-        mixed = y if gate is None else torch.lerp(x, y, gate.to(y.dtype).reshape(()))
+        mixed = y if gate is None else torch.lerp(x.to(y.dtype), y, gate.to(y.dtype).reshape(()))
         if mixed.requires_grad:
             mixed.register_hook(_Read(self._passing, self._group, x.detach(), y.detach(), gate))
         if mixed is y:

@@ -35,7 +35,7 @@ def test_whatever_can_be_changed_can_be_said() -> None:
         text = ":".join([name, *(f"{key}={value}" for key, value in numbers(make()).items())])
         assert named_method(text) == make(), text
     assert "peak" not in numbers(paper()), "nothing follows it"
-    assert set(numbers(autogrow())) == {"freeze", "every", "patience", "threshold"}
+    assert set(numbers(autogrow())) == {"freeze", "opening", "every", "patience", "threshold"}
 
 
 @pytest.mark.parametrize(
