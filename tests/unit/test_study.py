@@ -15,8 +15,11 @@ import pytest
 
 from meristem.cli import main
 from meristem.commands import study
+from meristem.control.budget import Budget
 from meristem.folder import Folder
+from meristem.study import Study
 from meristem.tables import spread, spread_table
+from meristem_recipes.deep import basic3_resnet_cifar10_short
 from tiny_recipe import SLOW, tiny_recipe
 
 BROKEN = """
@@ -53,6 +56,19 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert told.startswith("meristem: ")
     assert told.count("\n") == 1
     return told
+
+
+def test_autogrow_finds_its_size_by_itself(tmp_path: Path) -> None:
+    """Once a seed, whatever the budgets of the others are, and free to take all the room there is."""
+    budgets = (Budget(params="20%"), Budget(params="40%"))
+    run = basic3_resnet_cifar10_short()
+    study = Study(run.name, run, ("grown", "autogrow:every=2", "dense"), budgets, (0, 1), tmp_path, by_budget=True)
+    cases = [(case.arm, case.budget, case.seed) for case in study.cases() if case.arm != "grown"]
+    assert cases == [(arm, None, seed) for arm in ("autogrow:every=2", "dense") for seed in (0, 1)]
+    settled = {case.title: study.settled(case) for case in study.cases()}
+    assert str(settled["autogrow:every=2"].budget) == "params 100%"
+    assert str(settled["params 20%  grown"].budget) == "params 20%"
+    assert settled["autogrow:every=2"].method == "autogrow:every=2"
 
 
 def test_arms_may_be_methods_with_other_numbers(capsys: pytest.CaptureFixture[str]) -> None:
