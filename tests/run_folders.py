@@ -32,7 +32,10 @@ def write_run(
     method = meristem.methods()[about["method"]]()
     grower = meristem.Grower(
         *(model, optimizer, image),
-        **{"budget": meristem.Budget.parse(about["budget"]), "epochs": records or epochs, "method": method, "space": space},
+        budget=meristem.Budget.parse(about["budget"]),
+        epochs=records or epochs,
+        method=method,
+        space=space,
         seed=about["seed"],
         history=folder.history,
     )

@@ -37,6 +37,7 @@ from meristem.surgery.attach import Gates
 from meristem.surgery.lasso import UnitLasso
 from meristem.surgery.live import Live, scale_reads
 from meristem.surgery.opening import Opening
+from meristem.surgery.optim import lr_frac
 from meristem.surgery.passing import Passing
 from meristem.surgery.pull import Pulls
 from meristem.surgery.sides import making, reading
@@ -131,7 +132,7 @@ class Grower:
             record = self._record(metrics)
             if self.growing:
                 self._drawn = {name: self._drawn[name] + mask for name, mask in self.live.active.items()}
-                self._lr_fracs += self._lr_frac()
+                self._lr_fracs += lr_frac(self.optimizer, self._lr_start)
             self._steps_planned = self._steps * self.epochs
             self._steps, self.epoch = 0, self.epoch + 1
             decision = self._decide(record)
@@ -263,10 +264,8 @@ class Grower:
         pace = PAPER_STEPS / max(1, self._steps_planned)
         live, overruled = self.live.active, self.live.overruled
         self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, overruled))
-        # A block that has lived in every epoch so far was there at the start.
-        lived = {group: float(self._drawn[group][0]) for group in self.space.blocks if self.live.masks[group][0]}
-        young = {group: age for group, age in lived.items() if age < self.epoch} if self.growing else {}
-        self._opening.begin(young, self._device, self._epoch_share)
+        ages = {group: float(self._drawn[group][0]) for group in self.space.blocks if self.live.masks[group][0]}
+        self._opening.begin(ages, self.epoch, self._device, self._epoch_share)
         self._clock = time.perf_counter()
 
     # --- the steps of the user's optimizer ---
@@ -307,12 +306,8 @@ class Grower:
         self._opening.step(self._epoch_share)
         if self._learner.listens and self.epoch <= self.trajectory.last_decision:
             pull = self._pulls()
-            self._learner.step(pull if scale is None else pull / scale.to(pull.device), self._lr_frac())
-
-    def _lr_frac(self) -> float:
-        first = self.optimizer.param_groups[0]
-        start = float(first.get("max_lr", first.get("initial_lr", self._lr_start)))
-        return float(first["lr"]) / start if start else 1.0
+            pull = pull if scale is None else pull / scale.to(pull.device)
+            self._learner.step(pull, lr_frac(self.optimizer, self._lr_start))
 
     @property
     def _epoch_share(self) -> float:

@@ -82,8 +82,8 @@ def carry_out(run: Run, folder: Folder, watcher: Watcher) -> Record:
             metrics = evaluate(run, training.data, training.model, "validation")
         except torch.OutOfMemoryError:
             raise MeristemError(
-                f"the memory of {run.device} was not enough in epoch {training.epoch + 1}; what came before is kept: go "
-                f"on with --resume where there is more, or start anew with --set batch={max(1, run.batch // 2)} and "
+                f"the memory of {run.device} was not enough in epoch {training.epoch + 1}; what came before is kept: "
+                f"go on with --resume where there is more, or start anew with --set batch={max(1, run.batch // 2)} and "
                 f"another --out"
             ) from None
         record = grower.step(train_loss=train_loss, **{f"val_{name}": value for name, value in metrics.items()})

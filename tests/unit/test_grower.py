@@ -23,6 +23,7 @@ from meristem.control.learning import Descent
 from meristem.control.method import Side
 from meristem.gate import Concrete, Even, Sigmoid
 from meristem.history import read_history
+from meristem.surgery.optim import lr_frac
 
 HALF = Budget(params="50%")
 # Gates that scale, with a freeze, noise, or where units are made: more than the presets have.
@@ -218,7 +219,7 @@ def test_a_scheduler_made_before_or_after(schedule: str, space_of) -> None:
                 loss(run(model, inputs)).backward()
                 optimizer.step()
             made[0].step()
-            rates.append(grown._lr_frac())
+            rates.append(lr_frac(optimizer, grown._lr_start))
             grown.step()
         found.append((grown, rates))
     (one, before), (two, after) = found

@@ -61,7 +61,7 @@ def tiny(**changes: Any) -> Run:
 
 
 def test_the_network_changes_within_an_epoch_and_its_state_goes_along(tmp_path: Path) -> None:
-    """15 steps an epoch, changed after 5, 10 and 15 of them; the state is of the new widths, or the layers refuse it."""
+    """15 steps an epoch, changed after 5, 10 and 15; the state is of the new widths, or the layers refuse it."""
     carry_out(tiny(decisions=3), Folder(tmp_path), watch := Watch())
     records = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in records] == list(range(1, 16))

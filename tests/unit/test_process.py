@@ -25,7 +25,7 @@ print(pages() - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries cannot be told to keep memory")
 def test_freed_memory_is_used_again() -> None:
-    """Eight tensors of 64 MiB, one after the other: what those before them left is enough, but for some that do not fit."""
+    """Eight tensors of 64 MiB, one after the other: what those before them left is enough for most of them."""
     given_back, kept = (
         int(subprocess.run([sys.executable, "-c", _FAULTS, how], check=True, capture_output=True, text=True).stdout)
         for how in ("as it is", "keep")

@@ -47,7 +47,8 @@ def named_method(text: str, besides: Collection[str] = (), what: str = "method")
 
 def numbers(method: Method) -> dict[str, float]:
     """What may be changed by name, and what it is."""
-    return {**{key: getattr(method, key) for key in _OWN}, **{key: getattr(part, key) for _, part, key in _places(method)}}
+    own = {key: getattr(method, key) for key in _OWN}
+    return {**own, **{key: getattr(part, key) for _, part, key in _places(method)}}
 
 
 def _places(method: Method) -> Iterator[tuple[str, Any, str]]:

@@ -20,9 +20,12 @@ class Opening:
         self._ages: dict[str, float] = {}  # of the blocks that are not open yet, in epochs
         self._gates: dict[str, Tensor] = {}
 
-    def begin(self, ages: Mapping[str, float], device: torch.device, share: float = 0.0) -> None:
-        """An epoch starts, or is taken up when ``share`` of it has passed. ``ages`` are those of the young blocks."""
-        self._ages = {group: age for group, age in ages.items() if age < self._epochs}
+    def begin(self, ages: Mapping[str, float], epoch: int, device: torch.device, share: float = 0.0) -> None:
+        """An epoch starts, the first is 0, or is taken up when ``share`` of it has passed.
+
+        ``ages`` are those of the live blocks; one that has lived in every epoch so far was there at the start.
+        """
+        self._ages = {group: age for group, age in ages.items() if age < min(self._epochs, epoch)}
         self._gates = {group: torch.zeros((), device=device) for group in self._ages}
         self.step(share)
 

@@ -55,3 +55,10 @@ def replace_parameter(
             fresh = float(state[key].mean()) if second_moment else 0.0
             state[key] = exchange(key, state[key], fresh)
     optimizer.state[new] = state
+
+
+def lr_frac(optimizer: optim.Optimizer, start: float) -> float:
+    """The learning rate over that of its start, which a scheduler may know better than who has seen the first one."""
+    first = optimizer.param_groups[0]
+    start = float(first.get("max_lr", first.get("initial_lr", start)))
+    return float(first["lr"]) / start if start else 1.0
