@@ -16,13 +16,8 @@ from meristem.models.resnet_cifar import ResNetCifar
 from meristem.space.outline import outline
 
 
-def write_run(
-    path: Path, *, epochs: int = 6, records: int = 0, finish: bool = True, depth: bool = False, **settings: Any
-) -> Path:
-    """A run of a small residual network whose gradients are noise; the metrics are made up, everything else is real.
-
-    ``records`` are as many as epochs if nothing is said.
-    """
+def write_run(path: Path, *, epochs: int = 6, finish: bool = True, depth: bool = False, **settings: Any) -> Path:
+    """A run of a small residual network whose gradients are noise; the metrics are made up, everything else is real."""
     about = {"epochs": epochs, "method": "default", "budget": "params=40%", "seed": 0, "lr": 0.1, **settings}
     torch.manual_seed(about["seed"])
     model, image = ResNetCifar(blocks=(3, 2, 2), width=8), torch.randn(2, 3, 8, 8)
@@ -32,14 +27,11 @@ def write_run(
     method = meristem.methods()[about["method"]]()
     grower = meristem.Grower(
         *(model, optimizer, image),
-        budget=meristem.Budget.parse(about["budget"]),
-        epochs=records or epochs,
-        method=method,
-        space=space,
+        **{"budget": meristem.Budget.parse(about["budget"]), "epochs": epochs, "method": method, "space": space},
         seed=about["seed"],
         history=folder.history,
     )
-    for epoch in range((records or epochs) if finish else epochs // 2):
+    for epoch in range(epochs if finish else epochs // 2):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(image), torch.tensor([1, 2])).backward()
         optimizer.step()

@@ -68,9 +68,7 @@ class Board:
         moment = time.time() - sum(record["seconds"] for record in grower.records)
         for record in grower.records:
             moment += record["seconds"]
-            epoch, within = divmod(record["epoch"], run.decisions)
-            if not within:
-                self._write({**record, "epoch": epoch}, moment)
+            self._write(record, moment)
         self._writer.flush()
 
     def batch(self, step: int, steps: int) -> None:

@@ -82,14 +82,14 @@ def carry_out(run: Run, folder: Folder, watcher: Watcher) -> Record:
             metrics = evaluate(run, training.data, training.model, "validation")
         except torch.OutOfMemoryError:
             raise MeristemError(
-                f"the memory of {run.device} was not enough in epoch {training.epoch + 1}; what came before is kept: "
-                f"go on with --resume where there is more, or start anew with --set batch={max(1, run.batch // 2)} and "
+                f"the memory of {run.device} was not enough in epoch {grower.epoch + 1}; what came before is kept: go "
+                f"on with --resume where there is more, or start anew with --set batch={max(1, run.batch // 2)} and "
                 f"another --out"
             ) from None
         record = grower.step(train_loss=train_loss, **{f"val_{name}": value for name, value in metrics.items()})
         training.seconds += time.perf_counter() - started
         training.keep(folder.checkpoint)
-        watcher.epoch({**record, "epoch": training.epoch})
+        watcher.epoch(record)
     grower.save(folder.model)
     result = outcome(training, evaluate(run, training.data, grower.export(), "test"))
     write_json(folder.result, result)
@@ -97,45 +97,30 @@ def carry_out(run: Run, folder: Folder, watcher: Watcher) -> Record:
 
 
 def train_epoch(training: Training, watcher: Watcher) -> float:
-    """One pass over the training data, with all decisions but the last; the mean loss since the one before that."""
-    run, steps, losses = training.run, training.data.steps(training.run.batch), list[float]()
-    decided = {steps * number // run.decisions for number in range(1, run.decisions)}  # after so many steps
+    """One pass over the training data; the mean loss."""
+    run, steps, total = training.run, training.data.steps(training.run.batch), 0.0
     training.model.train()
     network = Calls(run, training.network())
     # Closed here and not when they are forgotten: an interrupt on the way would be told by Python in its own words.
     with closing(read(run, training.data.train(run.batch, training.order))) as batches:
-        for step, (inputs, targets) in enumerate(batches, 1):
-            losses.append(train_step(training, network, inputs, targets))
-            watcher.batch(step, steps)
-            if step in decided:
-                training.grower.step(train_loss=mean_loss(training, losses))
-                losses = []
-                network.follow(training)
-    return mean_loss(training, losses)
-
-
-def train_step(training: Training, network: Calls, inputs: Tensor, targets: Tensor) -> float:
-    run = training.run
-    outputs = trained_forward(run, network, inputs)
-    loss = run.task.loss(outputs, targets.to(run.device))
-    training.optimizer.zero_grad(set_to_none=True)
-    whole = loss * max(1, run.unroll)  # the words of a stream add up, as in the published settings
-    whole.backward()  # type: ignore[no-untyped-call]
-    if run.clip:
-        nn.utils.clip_grad_norm_(training.model.parameters(), run.clip)
-    training.optimizer.step()
-    training.scheduler.step()
-    return loss.item()
-
-
-def mean_loss(training: Training, losses: list[float]) -> float:
-    mean = sum(losses) / len(losses)
-    if not math.isfinite(mean):
+        for step, (inputs, targets) in enumerate(batches):
+            outputs = trained_forward(run, network, inputs)
+            loss = run.task.loss(outputs, targets.to(run.device))
+            training.optimizer.zero_grad(set_to_none=True)
+            whole = loss * max(1, run.unroll)  # the words of a stream add up, as in the published settings
+            whole.backward()  # type: ignore[no-untyped-call]
+            if run.clip:
+                nn.utils.clip_grad_norm_(training.model.parameters(), run.clip)
+            training.optimizer.step()
+            training.scheduler.step()
+            total += loss.item()
+            watcher.batch(step + 1, steps)
+    if not math.isfinite(total):
         raise MeristemError(
-            f"the loss became {mean} in epoch {training.epoch + 1}; lower the learning rate, e.g. --set "
-            f"lr={training.run.lr / 4:g} with another --out"
+            f"the loss became {total} in epoch {training.grower.epoch + 1}; lower the learning rate, e.g. --set "
+            f"lr={run.lr / 4:g} with another --out"
         )
-    return mean
+    return total / steps
 
 
 @torch.no_grad()
@@ -160,14 +145,7 @@ class Calls:
     """
 
     def __init__(self, run: Run, network: Network) -> None:
-        self._run, self._network = run, network
-        self._state: Any = None
-
-    def follow(self, training: Training) -> None:
-        """The network has changed: go on with what it is now, and with the state it has now."""
-        self._network = training.network()
-        if self._state is not None:
-            self._state = training.grower.resize_state(self._state)
+        self._run, self._network, self._state = run, network, None
 
     def __call__(self, inputs: Tensor) -> Any:
         if not self._run.unroll:

@@ -34,8 +34,7 @@ class Progress:
         self._sketch: Sketch | None = None
 
     def start(self, run: Run, grower: Grower) -> None:
-        self._done, self._epochs = grower.epoch // run.decisions, run.all_epochs
-        self._units = sum(grower.space.full.values()) or 1
+        self._done, self._epochs, self._units = grower.epoch, run.all_epochs, sum(grower.space.full.values()) or 1
         self._metric, self._text = metric(run.task.headline), "starting"
         plan = "the full model" if run.method == "dense" else f"budget {run.budget}  method {run.method}"
         if run.method != "dense" and grower.method.controller.follows_plan:

@@ -95,7 +95,6 @@ class Run:
     depth: bool = False  # whether blocks that keep their shape may come and go, too
     budget: Budget = Budget(params="36%")
     method: str = "default"  # as meristem.control.named reads it, "dense" or "direct"
-    decisions: int = 1  # how often in an epoch the network may change
     widths: str | None = None  # for "direct": the folder of the run whose final widths are trained from scratch
     seed: int = 0
     device: str = "cpu"
@@ -114,7 +113,7 @@ class Run:
 
     def __post_init__(self) -> None:
         check_kinds({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
-        for name in ("epochs", "batch", "decisions"):
+        for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise MeristemError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in _NOT_NEGATIVE:

@@ -29,7 +29,7 @@ def _yes_or_no(text: str) -> bool:
 
 _KINDS: dict[Callable[[str], Any], tuple[str, ...]] = {
     _whole: (
-        *("epochs", "fine_tune", "batch", "seed", "threads", "decisions"),
+        *("epochs", "fine_tune", "batch", "seed", "threads"),
         *("classes", "held_out", "samples", "size", "workers", "unroll"),
     ),
     _number: ("lr", "momentum", "weight_decay", "warmup", "fine_tune_lr", "clip", "keep", "keep_dense"),

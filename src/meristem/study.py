@@ -80,9 +80,7 @@ class Study:
     def settled(self, case: Case) -> Run:
         """The run of one case; refuses a folder in which another was begun."""
         changes: dict[str, Any] = {"seed": case.seed}
-        if case.arm == DENSE:
-            changes["decisions"] = 1  # there is nothing to decide
-        else:
+        if case.arm != DENSE:  # which needs none said
             changes["budget"] = case.budget or Budget(params="100%")
         if case.arm != GROWN:
             changes["method"] = case.arm

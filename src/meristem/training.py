@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from meristem.control.autogrow import AutoGrow
 from meristem.control.budget import Budget
 from meristem.control.method import Method, direct, uniform
 from meristem.control.named import named_method
@@ -52,13 +51,8 @@ class Training:
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
     _compiled: tuple[Any, Network] | None = None  # and what it was compiled for
 
-    @property
-    def epoch(self) -> int:
-        """How many are finished; to the grower what lies between two decisions is one."""
-        return self.grower.epoch // self.run.decisions
-
     def network(self) -> Network:
-        """What is trained until the next decision: the model as it is now."""
+        """What is trained in the coming epoch: the model as it is now."""
         if not self.run.compile:
             return self.model
         state = (self.grower.widths, self.grower.growing)  # gates are compiled in
@@ -91,9 +85,9 @@ class Training:
             if name not in (*MOVABLE, *may_differ) and (was := settings.get(name)) != value:
                 raise FileError(f"{path} was written with {name}={was}, but {name}={value} is described beside it")
         taken, steps = self.scheduler.last_epoch, self.data.steps(self.run.batch)
-        if taken != self.epoch * steps:  # perhaps --data names another data set
+        if taken != self.grower.epoch * steps:  # perhaps --data names another data set
             raise FileError(
-                f"the run in {path.parent} had {taken // max(1, self.epoch)} steps an epoch, but the data have "
+                f"the run in {path.parent} had {taken // max(1, self.grower.epoch)} steps an epoch, but the data have "
                 f"{steps} now: give it the data it was started with"
             )
 
@@ -102,7 +96,6 @@ def build(run: Run, history: Path | None) -> Training:
     """Make all pieces of a run from its seed. Nothing is written but an empty history."""
     device = prepare(run)
     data, example, steps = read_data(run)
-    check_decisions(run, steps // run.epochs)
     torch.manual_seed(run.seed)
     np.random.seed(run.seed % 2**32)
     random.seed(run.seed)
@@ -118,8 +111,8 @@ def build(run: Run, history: Path | None) -> Training:
         given,
         space=traced(run, model, given),
         budget=Budget(params="100%") if run.method == DENSE else run.budget,
-        epochs=run.epochs * run.decisions,
-        fine_tune=run.fine_tune * run.decisions,
+        epochs=run.epochs,
+        fine_tune=run.fine_tune,
         method=chosen_method(run),
         seed=run.seed,
         batch_size=run.batch,
@@ -128,14 +121,6 @@ def build(run: Run, history: Path | None) -> Training:
     if run.method == DIRECT:
         grower.ledger.other_spent = float(grown_result(run)["spend_macs"])
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
-
-
-def check_decisions(run: Run, steps: int) -> None:
-    """Refuse more of them than an epoch has steps, and any within an epoch where its end is what they look at."""
-    if run.decisions > steps:
-        raise MeristemError(f"{run.name}: an epoch has {steps} steps, too few for decisions={run.decisions}")
-    if run.decisions > 1 and isinstance(chosen_method(run).controller, AutoGrow):
-        raise MeristemError(f"{run.method} decides by what an epoch gave, so once an epoch: leave out decisions")
 
 
 def lr_factor(run: Run, step: int, steps: int) -> float:

@@ -15,9 +15,8 @@ from meristem.task import LanguageModel
 # is, but for a few biases, the same share of the parameters that can grow, whatever the vocabulary is.
 
 # Epochs are few and long, and the learning rate is halved every epoch from the fifth of thirteen on: what is pruned
-# later has no time to heal. So the network changes four times an epoch, grows in the first and comes down in the third
-# and fourth (docs/log.md).
-_EARLY = "default:start=0.5:grown=0.03:peak=2.5:held=0.15:landed=0.31:freeze=0.31"
+# later has no time to heal (docs/log.md).
+_EARLY = "default:start=0.5:grown=0.07:peak=2.2:held=0.16:landed=0.3:freeze=0.31"
 
 
 def ptb_small() -> Run:
@@ -37,7 +36,6 @@ def ptb_small() -> Run:
         pin="embedding",
         budget=Budget(macs="33%"),
         method=_EARLY,
-        decisions=4,
     )
 
 
@@ -50,7 +48,6 @@ def ptb_medium() -> Run:
         epochs=39,
         rate=Decay(1.2, 6, 39),
         method="default",
-        decisions=1,
         unroll=35,
         keep=0.65,
         keep_dense=0.5,
@@ -97,7 +94,6 @@ def _short(run: Run, words: int) -> Run:
         rate=Cosine(),
         samples=words,
         method="default",
-        decisions=1,
     )
 
 

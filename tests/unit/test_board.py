@@ -151,17 +151,6 @@ def test_a_run_that_is_finished_gets_its_graphs_afterwards(capsys: pytest.Captur
     assert "resumed" not in capsys.readouterr().out
 
 
-def test_decisions_within_an_epoch_are_no_points() -> None:
-    """Whether they are written while the run goes or afterwards."""
-    assert grow("--tensorboard", "--set", "decisions=2", "--out", "at once") == 0
-    assert grow("--set", "decisions=2", "--out", "afterwards") == 0
-    assert grow("--tensorboard", "--resume", "afterwards") == 0
-    for out in ("at once", "afterwards"):
-        epochs = len(history(out)) // 2
-        points = graphs(reader(f"{out}/tensorboard"))["cost/params_frac"]
-        assert [step for step, _ in points] == list(range(1, epochs + 1))
-
-
 def test_every_run_of_several_seeds_has_graphs() -> None:
     """One that was finished before graphs were wanted, one in this process, one in a process of its own."""
     words = ["--epochs", "2", "--out", "out"]

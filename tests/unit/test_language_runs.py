@@ -57,52 +57,6 @@ def tiny(**changes: Any) -> Run:
     return dataclasses.replace(run, **changes)
 
 
-# --- several decisions an epoch ---
-
-
-def test_the_network_changes_within_an_epoch_and_its_state_goes_along(tmp_path: Path) -> None:
-    """15 steps an epoch, changed after 5, 10 and 15; the state is of the new widths, or the layers refuse it."""
-    carry_out(tiny(decisions=3), Folder(tmp_path), watch := Watch())
-    records = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
-    assert [record["epoch"] for record in records] == list(range(1, 16))
-    assert [record["steps"] for record in records] == [5] * 15
-    assert len({tuple(record["widths"].values()) for record in records[:3]}) == 3, "it grew in the first epoch"
-    assert [record["epoch"] for record in watch.records] == [1, 2, 3, 4, 5]
-    assert all("val_perplexity" in record["metrics"] for record in watch.records)
-    result = finished_result(Folder(tmp_path))
-    assert result is not None
-    assert result["epochs"] == 5
-    assert result["macs_frac"] <= 0.4
-
-
-@pytest.mark.parametrize("moment", [(1, 0), (2, 12)])
-def test_stopped_between_two_decisions(moment: tuple[int, int], tmp_path: Path) -> None:
-    """What came after the last whole epoch is done again."""
-    whole, stopped = Folder(tmp_path / "whole"), Folder(tmp_path / "stopped")
-    carry_out(tiny(decisions=3), whole, Watch())
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(tiny(decisions=3), stopped, Watch(lambda epoch, step: (epoch, step) == moment))
-    torch.rand(7)
-    carry_out(tiny(decisions=3), stopped, Watch())
-    assert traces(stopped) == traces(whole)
-
-
-def test_the_full_model_does_not_feel_decisions(tmp_path: Path) -> None:
-    for decisions in (1, 3):
-        carry_out(tiny(method="dense", decisions=decisions), Folder(tmp_path / str(decisions)), Watch())
-    once, often = (traces(Folder(tmp_path / name)) for name in ("1", "3"))
-    assert often[1:] == once[1:]
-
-
-def test_decisions_that_cannot_be_made_are_refused() -> None:
-    with pytest.raises(MeristemError, match="an epoch has 15 steps, too few for decisions=16"):
-        build(tiny(decisions=16), None)
-    with pytest.raises(MeristemError, match="autogrow decides by what an epoch gave, so once an epoch: leave out dec"):
-        build(tiny(decisions=2, method="autogrow"), None)
-    with pytest.raises(MeristemError, match="decisions must be at least 1, got 0"):
-        tiny(decisions=0)
-
-
 # --- the same bits ---
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from meristem.report.reading import FloatArray, Shown, legible, number
 
-_NOT_DENSE = frozenset({"budget", "decisions"})  # that say nothing about the full model
 _IGNORED = frozenset({"seed", "data_dir", "workers", "threads", "widths"})  # that make no other experiment
 
 
@@ -98,7 +97,7 @@ def by_arm(bundles: Sequence[Bundle]) -> list[tuple[str, list[Bundle]]]:
 
 
 def _experiment(run: Shown, ignored: Set[str] = _IGNORED) -> tuple[Any, ...]:
-    ignored = ignored | (_NOT_DENSE if run.method == "dense" else set())
+    ignored = ignored | ({"budget"} if run.method == "dense" else set())
     settings = sorted((key, str(value)) for key, value in run.settings.items() if key not in ignored)
     return (run.name, run.network, *settings) if run.settings else (run.name, str(run.path))
 
@@ -119,7 +118,7 @@ def _titles(runs: Sequence[Shown], ignored: Set[str] = _IGNORED) -> list[str]:
 
 
 def _has(run: Shown, key: str) -> bool:
-    return key in run.settings and not (run.method == "dense" and key in _NOT_DENSE)
+    return key in run.settings and not (run.method == "dense" and key == "budget")
 
 
 def _title(run: Shown, several: bool, differ: Sequence[str]) -> str:

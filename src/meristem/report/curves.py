@@ -161,7 +161,7 @@ def _planned_cost(bundles: Sequence[Bundle]) -> str:
 def epoch_share(run: Shown) -> FloatArray:
     """Macs of training in each epoch, in percent of what the full model spends in it."""
     spent, dense = (np.diff(run.column(key), prepend=0.0) for key in ("spend_macs", "dense_spend_macs"))
-    first = run.column("epoch")[0] if len(run.records) else 1
+    first = run.epochs[0] if len(run.records) else 1
     if first != 1:  # earlier records are lost, so the first difference is of several epochs
         spent[:1], dense[:1] = np.nan, np.nan
     with np.errstate(divide="ignore", invalid="ignore"):

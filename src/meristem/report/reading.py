@@ -45,8 +45,7 @@ class Shown:
 
     @property
     def epochs(self) -> FloatArray:
-        """When each record was made; those of decisions within an epoch stand between whole numbers."""
-        return self.column("epoch") / _decisions(self.settings)
+        return self.column("epoch")
 
     @property
     def seed(self) -> Any:
@@ -226,15 +225,8 @@ def _by_epoch(records: Sequence[Record], missing: list[str]) -> list[Record]:
 
 def _unfinished(records: Sequence[Record], settings: Mapping[str, Any]) -> str:
     epochs = sum(count for key in ("epochs", "fine_tune") if isinstance(count := settings.get(key), int))
-    found = len(records) // _decisions(settings)
-    done = f"{found} of {epochs}" if epochs else str(found)
+    done = f"{len(records)} of {epochs}" if epochs else str(len(records))
     return f"The run is not finished, or still going on: {done} epochs are there, and no test result."
-
-
-def _decisions(settings: Mapping[str, Any]) -> int:
-    """Records an epoch."""
-    found = settings.get("decisions")
-    return found if isinstance(found, int) and found > 0 else 1
 
 
 def _json(path: Path, wanted: str, missing: list[str]) -> Mapping[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ import pytest
 from meristem.errors import FileError
 from meristem.report.bundles import bundled, spread
 from meristem.report.reading import legible, read_run, read_runs
-from run_folders import write_run
 
 
 @pytest.fixture
@@ -140,17 +138,6 @@ def test_epochs_of_fine_tuning_count(run: Path) -> None:
     (run / "result.json").unlink()
     rewritten(run, settings={"epochs": 4, "fine_tune": 3})
     assert any("6 of 7 epochs are there" in sentence for sentence in read_run(run).missing)
-
-
-def test_decisions_within_an_epoch_stand_between_whole_numbers(runs: Path, tmp_path: Path) -> None:
-    """Six records are those of three epochs; the full model, which decides nothing, is still shown by epochs."""
-    run = read_run(write_run(tmp_path / "often", epochs=3, decisions=2, records=6))
-    assert run.epochs.tolist() == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
-    (run.path / "result.json").unlink()
-    assert any("3 of 3 epochs are there" in sentence for sentence in read_run(run.path).missing)
-    dense = read_run(write_run(tmp_path / "dense", epochs=3, method="uniform", decisions=1))
-    dense = dataclasses.replace(dense, settings={**dense.settings, "method": "dense"})
-    assert [bundle.title for bundle in bundled([run, dense])] == ["grown", "full model"]
 
 
 def test_runs_of_different_length_meet_by_epoch(runs: Path, tmp_path: Path) -> None:
