@@ -71,6 +71,7 @@ def _changed(method: Method, name: str, key: str, value: str) -> Method:
         kind = "whole number" if isinstance(known[key], int) else "number"
         raise MeristemError(f"{key} of the method {name} must be a {kind}, got {value!r}") from None
     if key in _OWN:
-        return replace(method, **{key: number})
+        own: dict[str, Any] = {key: number}
+        return replace(method, **own)
     part_name, part = next((part_name, part) for part_name, part, its in _places(method) if its == key)
     return replace(method, **{part_name: replace(part, **{key: number})})
