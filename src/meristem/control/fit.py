@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from meristem.gate import BoolArray, FloatArray
 from meristem.space.axis import IntArray
 from meristem.space.space import Space, Stage
 
-_AHEAD = 0.5  # by which the share of units that are live is ahead of that of blocks
+_AHEAD = 0.5  # by which the share of units that are live is ahead of that of the first blocks
 
 
 def even(space: Space) -> dict[str, FloatArray]:
@@ -30,8 +31,17 @@ def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
     for turn, (stage, names) in enumerate(ordered.items()):
         count = stage.fixed + len(stage.blocks)
         for rank, name in enumerate(names):
-            found[name] = np.array([-_AHEAD - (stage.fixed + rank + turn / (2 * len(ordered))) / count])
+            found[name] = np.array([-_entry((stage.fixed + rank + turn / (2 * len(ordered))) / count)])
     return found
+
+
+def _entry(share: float) -> float:
+    """The share of units from which on a stage has this share of its blocks; at first they rise alike.
+
+    >>> [round(_entry(share), 2) for share in (0.0, 0.1, 0.5, 1.0)]
+    [0.5, 0.59, 0.82, 0.93]
+    """
+    return 1 - (1 - _AHEAD) * math.exp(-share / (1 - _AHEAD))
 
 
 def fit(
