@@ -161,6 +161,25 @@ def test_a_new_block_changes_nothing_and_opens_step_by_step(name: str, opening: 
     assert hooks(growth.model) == []
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's compiler looks at it
+def test_a_compiled_model_opens_its_blocks_too(space_of) -> None:
+    """The gate is read anew in every step, not compiled in."""
+    losses = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        growth = Growth("deep_plain", space_of("deep_plain"), one_by_one(1.0), epochs=4, steps=3)
+        plain, opened = growth.model, set[float]()
+        for _ in range(4):
+            torch.compiler.reset()
+            growth.model = torch.compile(plain, backend="eager", dynamic=False) if compiled else plain
+            for _ in range(3):
+                opened |= {float(gate) for gate in growth.grower._opening._gates.values()}
+                growth.step()
+        losses.append(growth.losses)
+        assert sorted(opened) == pytest.approx([0, 1 / 3, 2 / 3])
+    assert losses[0] == pytest.approx(losses[1])
+
+
 def test_the_first_network_is_open(space_of) -> None:
     method = replace(methods()["default"](), course=Course(start=1.0))
     growth = Growth("deep_residual", space_of("deep_residual"), method, budget=Budget(params="90%"), epochs=4)
