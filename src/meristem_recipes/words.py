@@ -33,6 +33,8 @@ def ptb_small() -> Run:
         momentum=0.0,
         clip=5.0,
         unroll=20,
+        keep=0.8,
+        keep_dense=1.0,
         pin="embedding",
         budget=Budget(macs="33%"),
         method=_EARLY,

@@ -111,7 +111,7 @@ def test_settings_are_those_of_the_paper(
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("ptb-small", (13, "decay/2@4/13", 20, 5, 0, 0, "macs=33%")),
+        ("ptb-small", (13, "decay/2@4/13", 20, 5, 0.8, 1, "macs=33%")),
         ("ptb-medium", (39, "decay/1.2@6/39", 35, 5, 0.65, 0.5, "macs=33%")),
         ("ptb-large", (55, "decay/1.15@14/55", 35, 10, 0.65, 0.35, "macs=11.05%")),
     ],
