@@ -44,7 +44,7 @@ def test_whatever_can_be_changed_can_be_said() -> None:
         ("defualt", "there is no method 'defualt'; did you mean default? There are: dense, default, worth"),
         (
             "default:peek=2",
-            "the method default has no 'peek' to be changed; did you mean peak? There are: freeze, memory",
+            "the method default has no 'peek' to be changed; did you mean peak? There are: freeze, opening, memory",
         ),
         ("uniform:peak=2", "the method uniform has no 'peak' to be changed; There are: freeze"),
         ("default:peak", "the method 'default:peak' is not of the form NAME:KEY=VALUE, e.g. default:peak=2.5"),
