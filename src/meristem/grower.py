@@ -19,9 +19,9 @@ from meristem import checkpoint
 from meristem.control import arguments
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
-from meristem.control.fit import even, fit
 from meristem.control.learning import Epoch, first_scores
 from meristem.control.method import PAPER_STEPS, Method, Side
+from meristem.control.start import first_units
 from meristem.control.trajectory import plan_trajectory
 from meristem.cost.count import cost_at
 from meristem.cost.ledger import Ledger
@@ -93,7 +93,8 @@ class Grower:
         )
         self._rng = np.random.default_rng(seed)
         self.history = History(history)
-        self.live = Live(self.model, self.space, optimizer, start=self._start(), fresh=self.method.fresh, seed=seed)
+        start = first_units(self.method, self._prices, self.trajectory, budget)
+        self.live = Live(self.model, self.space, optimizer, start=start, fresh=self.method.fresh, seed=seed)
         if self.method.native_scale:
             scale_reads(self.live)
         self.optimizer = optimizer
@@ -212,20 +213,6 @@ class Grower:
         return self.trajectory.expected_spend_frac(self._prices)
 
     # --- deciding ---
-
-    def _start(self) -> dict[str, Any]:
-        """The units of the first epoch: the same share of every group, or the widths the method asks for."""
-        if self.method.widths is not None:
-            return self._given_widths(dict(self.method.widths))
-        if self.method.full_width:
-            widths = {name: group.units * bool(group.least) for name, group in self.space.groups.items()}
-            return self._given_widths(widths)
-        masks = fit(self._prices, even(self.space), self.trajectory.at(0))
-        return {name: np.flatnonzero(mask) for name, mask in masks.items()}
-
-    def _given_widths(self, widths: Mapping[str, int]) -> dict[str, range]:
-        arguments.check_widths(widths, self._prices, self.trajectory.caps, self.budget)
-        return {name: range(width) for name, width in widths.items()}
 
     def _decide(self, record: Record) -> Decision | None:
         if self.epoch > self.trajectory.last_decision or not self.growing:
