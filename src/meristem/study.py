@@ -130,12 +130,13 @@ class Study:
         def write(beside: Path) -> None:
             with beside.open("w", newline="", encoding="utf-8") as file:
                 lines = csv.writer(file)
-                lines.writerow(["budget", "arm", "seed", "metric", "test", *_COLUMNS])
+                lines.writerow(["budget", "arm", "seed", "metric", "validation", "test", *_COLUMNS])
                 for case in self.cases():
                     if result := self.result(case):
                         budget, metric = budget_text(case.budget) if case.budget else "", result["headline"]
                         numbers = [result.get(column, "") for column in _COLUMNS]
-                        lines.writerow([budget, case.arm, case.seed, metric, result["test"][metric], *numbers])
+                        values = [(result.get(split) or {}).get(metric, "") for split in ("validation", "test")]
+                        lines.writerow([budget, case.arm, case.seed, metric, *values, *numbers])
 
         replace_file(path, write)
         return path

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from meristem.metric import headline
+from meristem.metric import Metric, headline
 
 
 def table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
@@ -71,9 +71,10 @@ def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str
     """One line for each title and the results of several seeds that belong to it: means, and deviations."""
     metric = next(headline(results[0]) for _, results in rows if results)
     deep = any(result.get("blocks") for _, results in rows for result in results)
+    splits = [split for split in ("validation", "test") if any(_known(results, split, metric) for _, results in rows)]
     lines: list[tuple[str, ...]] = [
         (
-            *("", "seeds", f"test {metric.title}", *(["blocks"] if deep else [])),
+            *("", "seeds", *(f"{split} {metric.title}" for split in splits), *(["blocks"] if deep else [])),
             *("parameters, %", "macs, %", "spend, %", "minutes"),
         )
     ]
@@ -84,7 +85,7 @@ def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str
             lines.append(
                 (
                     *(title, str(len(results))),
-                    spread([metric.shown(result["test"][metric.name]) for result in results], 2),
+                    *(spread(known, 2) if (known := _known(results, split, metric)) else "" for split in splits),
                     *([", ".join(networks)] if deep else []),
                     *(spread(share, 1 if max(share) >= 10 else 2) for share in shares),
                     spread([result["seconds"] / 60 for result in results], 1),
@@ -96,6 +97,12 @@ def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str
         "  ".join([f"{line[0]:{first}}", *(f"{cell:>{width}}" for cell, width in zip(line[1:], others, strict=True))])
         for line in lines
     )
+
+
+def _known(results: Sequence[Mapping[str, Any]], split: str, metric: Metric) -> list[float]:
+    """What the metric is on a split, where all of the results say so: not every run holds out validation data."""
+    known = [(result.get(split) or {}).get(metric.name) for result in results]
+    return [] if None in known else [metric.shown(value) for value in known]
 
 
 def spread(values: Sequence[float], digits: int) -> str:

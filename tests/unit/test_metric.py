@@ -49,6 +49,14 @@ def test_a_table_of_several_seeds_does_too() -> None:
     assert lines[1].split()[:5] == ["a", "2", "81.00", "±", "1.41"]
 
 
+def test_a_table_of_several_seeds_has_the_validation_data_where_a_run_has_any() -> None:
+    held_out = {**result("perplexity", 80.0), "validation": {"perplexity": 84.0}}
+    lines = spread_table([("a", [held_out]), ("b", [held_out, result("perplexity", 80.0)])]).splitlines()
+    assert "validation perplexity  test perplexity  parameters, %" in lines[0]
+    assert lines[1].split()[:4] == ["a", "1", "84.00", "80.00"]
+    assert lines[2].split()[:3] == ["b", "2", "80.00"]  # one of the two has none: a mean would be of other runs
+
+
 def test_progress_shows_it_the_same_way() -> None:
     progress = Progress(io.StringIO())
     record = {
