@@ -12,7 +12,7 @@ from meristem.gate import BoolArray, FloatArray
 from meristem.space.axis import IntArray
 from meristem.space.space import Space, Stage
 
-_AHEAD = 0.5  # by which the share of units that are live is ahead of that of the first blocks
+_AHEAD = 0.6  # by which the share of units that are live is ahead of that of the first blocks
 
 
 def even(space: Space) -> dict[str, FloatArray]:
@@ -39,7 +39,7 @@ def _entry(share: float) -> float:
     """The share of units from which on a stage has this share of its blocks; at first they rise alike.
 
     >>> [round(_entry(share), 2) for share in (0.0, 0.1, 0.5, 1.0)]
-    [0.5, 0.59, 0.82, 0.93]
+    [0.6, 0.69, 0.89, 0.97]
     """
     return 1 - (1 - _AHEAD) * math.exp(-share / (1 - _AHEAD))
 
