@@ -90,7 +90,7 @@ class Run:
     clip: float = 0.0  # the largest norm of all gradients together; longer ones are shortened to it; 0: none are
     unroll: int = 0  # words of each stream in a step: then a state is carried on from step to step; 0: none is
     keep: float = 0.0  # the share that dropout keeps; 0: as the recipe's model has it
-    keep_dense: float = 0.0  # the same for the full model under "dense"; 0: as `keep` says
+    keep_dense: float = 0.0  # the same for the full model under "dense"; 0: as `keep` says; a lasso has the higher
     pin: str = ""  # patterns on module paths whose units must stay, with commas between
     depth: bool = False  # whether blocks that keep their shape may come and go, too
     budget: Budget = Budget(params="36%")

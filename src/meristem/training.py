@@ -168,11 +168,19 @@ def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
         raise MeristemError(f"{run.name}: {error}") from None
 
 
+def _kept(run: Run) -> float:
+    """The share that dropout keeps. A lasso holds a network back as dropout does: under it the weaker of the two."""
+    if run.method == DENSE:
+        return run.keep_dense or run.keep
+    lasso = run.method != DIRECT and named_method(run.method).lasso
+    return max(run.keep, run.keep_dense) if lasso else run.keep
+
+
 def made_model(run: Run, data: Data | None = None) -> nn.Module:
     """At full size, for as many classes as the run says, or else as the data have found for themselves (words)."""
     known = {
         "classes": run.classes or getattr(data, "classes", 0),
-        "keep": run.keep_dense if run.method == DENSE and run.keep_dense else run.keep,
+        "keep": _kept(run),
     }
     if run.network is not None:
         return run.model()

@@ -172,10 +172,17 @@ def test_gradients_are_those_of_the_sum_over_words_and_no_longer_than_the_clip(c
 
 def test_the_full_model_keeps_what_the_published_one_keeps() -> None:
     run = tiny(keep=0.65, keep_dense=0.35)
-    for method, keep in (("default", 0.65), ("uniform", 0.65), ("dense", 0.35)):
+    for method, keep in (("default", 0.65), ("uniform", 0.65), ("direct", 0.65), ("dense", 0.35)):
         made = made_model(dataclasses.replace(run, method=method), run.load(run))
         assert made.dropout.p == pytest.approx(1 - keep)
         assert made.decoder.out_features == VOCABULARY
+
+
+def test_a_lasso_has_the_weaker_dropout_of_the_two() -> None:
+    for grown, full in ((0.65, 0.35), (0.8, 1.0)):
+        run = tiny(keep=grown, keep_dense=full, method="iss:strength=0.01")
+        assert made_model(run, run.load(run)).dropout.p == pytest.approx(1 - max(grown, full))
+    assert made_model(tiny(method="iss"), run.load(run)).dropout.p == made_model(tiny(), run.load(run)).dropout.p
 
 
 def test_bad_settings() -> None:
