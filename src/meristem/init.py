@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -32,6 +33,22 @@ class FreshBlocks(Protocol):
         ...
 
 
+class LayerPart(Enum):
+    """What a tensor is to its layer."""
+
+    WEIGHT = "weight"  # of a convolution that is not grouped, or of a linear layer; outputs lie along dimension 0
+    BIAS = "bias"  # of the same
+    SCALE = "scale"  # of a batch norm
+    SHIFT = "shift"
+
+
+@runtime_checkable
+class FreshPlainBlocks(Protocol):
+    """A rule that has an answer of its own for fresh blocks without a shortcut, tensor by tensor."""
+
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class AsBuilt:
     """The model's own initial values, whatever scheme made them (the default)."""
@@ -47,8 +64,14 @@ class AsBuilt:
 class ZeroOutgoing:
     """Fresh units are read with zeros: growing does not change the function.
 
+    A fresh block without a shortcut passes on what it is given, as far as it can (Eq. Plain): the n-th output of a
+    layer is its n-th input, and a norm shifts by one, so that next to nothing of what follows a ReLU is cut off by the
+    next one. Outputs for which there is no input are as built.
+
     >>> ZeroOutgoing().read(torch.ones(1, 2), torch.ones(2, 2))[1].tolist()
     [[0.0, 0.0], [0.0, 0.0]]
+    >>> ZeroOutgoing().plain(LayerPart.WEIGHT, torch.full((3, 2), 0.5)).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
     """
 
     def made(self, fresh: Tensor) -> Tensor:
@@ -56,6 +79,16 @@ class ZeroOutgoing:
 
     def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
         return old, torch.zeros_like(fresh)
+
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor:
+        if part is not LayerPart.WEIGHT:
+            return torch.full_like(built, part is not LayerPart.BIAS)
+        passed = range(min(built.shape[:2]))
+        middle = (size // 2 for size in built.shape[2:])
+        weight = built.clone()
+        weight[: len(passed)] = 0
+        weight[(passed, passed, *middle)] = 1
+        return weight
 
 
 @dataclass(frozen=True)

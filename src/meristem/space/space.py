@@ -74,11 +74,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Block:
-    """A block that may be absent: the group it is the unit of, where it is, and how it is left out (`blocks.py`)."""
+    """A block that may be absent: the group it is the unit of, where it is, and how it is left out (`blocks.py`).
+
+    A ``plain`` one has no shortcut: nothing of what goes in comes out but through its weights.
+    """
 
     group: str
     path: str
     way: str
+    plain: bool = False
 
 
 @dataclass(frozen=True)

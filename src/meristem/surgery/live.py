@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.errors import PlanError, SurgeryError
-from meristem.init import AsBuilt, Fresh, FreshBlocks
+from meristem.init import AsBuilt, Fresh, FreshBlocks, FreshPlainBlocks
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.plan import Plan, plan_to
 from meristem.space.rules import write_size
@@ -20,7 +20,7 @@ from meristem.surgery.optim import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
 from meristem.surgery.states import States
 from meristem.surgery.store import Store
-from meristem.surgery.tree import Tree, last_norms
+from meristem.surgery.tree import Tree, last_norms, plain_layers
 
 
 class Live:
@@ -51,6 +51,7 @@ class Live:
         self.tree = Tree(model)
         self.fresh: Fresh = fresh or AsBuilt()
         self._seed, self._last_norms = seed, last_norms(self.tree, space)
+        self._plain_layers = plain_layers(self.tree, space)
         self.version = 0
         self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
         self._lived = {name: mask.copy() for name, mask in self._masks.items()}
@@ -204,6 +205,9 @@ class Live:
     def _with_fresh(
         self, name: str, values: Tensor, positions: list[IntArray], grown: Mapping[str, BoolArray]
     ) -> Tensor:
+        plain = self._plain_layers.get(name)
+        if plain is not None and grown[plain[0]][0] and isinstance(self.fresh, FreshPlainBlocks):
+            return self.fresh.plain(plain[1], values)
         block = self._last_norms.get(name)
         if block is not None and grown[block][0] and isinstance(self.fresh, FreshBlocks):
             return self.fresh.last_norm(name, values, self._seed)

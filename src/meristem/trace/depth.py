@@ -19,7 +19,9 @@ from meristem.errors import TraceError
 from meristem.space.axis import Axis, Part
 from meristem.space.blocks import DROPPED, REPLACED, can_drop
 from meristem.space.space import DEPTH, Block, Group, Role, Site, Space, Stage, Term
+from meristem.trace.labels import Dim
 from meristem.trace.record import Record
+from meristem.trace.resolve import resolve
 
 Depth = bool | str | Sequence[str]  # all blocks that are found, or patterns of those that may be absent; !x: none of x
 
@@ -31,6 +33,7 @@ class Candidate:
     path: str
     stage: str
     way: str
+    plain: bool = False
 
 
 def watched(model: nn.Module, depth: Depth) -> set[str]:
@@ -122,13 +125,28 @@ def reason(model: nn.Module, path: str, record: Record) -> str | None:
     return None
 
 
+def with_plain(record: Record, found: Sequence[Candidate]) -> list[Candidate]:
+    """Mark those without a shortcut: before `tie_streams`, what goes in and what comes out are different units."""
+    root = resolve(record.labels).root if found else np.zeros(0, dtype=np.int64)
+
+    def apart(before: Dim, after: Dim) -> bool:
+        return before.ids is not None and after.ids is not None and bool((root[before.ids] != root[after.ids]).any())
+
+    return [replace(each, plain=any(apart(*dims) for dims in _streams(record, each))) for each in found]
+
+
+def _streams(record: Record, candidate: Candidate) -> Iterator[tuple[Dim, Dim]]:
+    """The dimensions that go into a block, each with what comes out there."""
+    for passage in record.passages[candidate.path]:
+        assert passage is not None
+        yield from zip(passage.before, passage.after, strict=True)
+
+
 def tie_streams(record: Record, found: Sequence[Candidate]) -> None:
     """What goes into a block is what comes out of it when it is absent."""
     for candidate in found:
-        for passage in record.passages[candidate.path]:
-            assert passage is not None
-            for before, after in zip(passage.before, passage.after, strict=True):
-                record.labels.unite(before, after, f"{candidate.path} may be absent")
+        for before, after in _streams(record, candidate):
+            record.labels.unite(before, after, f"{candidate.path} may be absent")
 
 
 def with_depth(space: Space, found: Sequence[Candidate], model: nn.Module) -> Space:
@@ -168,7 +186,7 @@ def _described(found: Sequence[Candidate], names: dict[str, str], model: nn.Modu
     for stage in stages:
         mine = [candidate.path for candidate in found if candidate.stage == stage]
         fixed = sum(1 for path, _ in _children(model, stage) if path not in mine and _is_block(model, path))
-        blocks = [Block(names[each.path], each.path, each.way) for each in found if each.stage == stage]
+        blocks = [Block(names[each.path], each.path, each.way, each.plain) for each in found if each.stage == stage]
         described.append(Stage(stage, tuple(blocks), fixed))
     return tuple(described)
 

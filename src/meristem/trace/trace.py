@@ -21,7 +21,7 @@ from meristem.space.space import Role, Space
 from meristem.trace.build import Draft, build, draft, remembered_sizes
 from meristem.trace.calling import Call, Carried, call_of
 from meristem.trace.copying import copy_with, named_tensors, tensors_in
-from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_depth
+from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_depth, with_plain
 from meristem.trace.labels import Labels, dim_of
 from meristem.trace.prove import Prover, Scalars, Sizes, follow
 from meristem.trace.record import Grid, OpError, Record, TensorDim
@@ -109,6 +109,7 @@ class _Tracer:
                 f"touches, or pass rules=[OpRule({op!r}, like=...)]"
             )
         blocks, notes = candidates(self.original, self.record, self.depth)
+        blocks = with_plain(self.record, blocks)
         tie_streams(self.record, blocks)
         self._apply_ties()
         self._apply_patterns()

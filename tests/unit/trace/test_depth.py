@@ -51,6 +51,24 @@ def note(space: Space, path: str) -> str:
 
 
 @pytest.mark.parametrize("name", DEEP)
+def test_which_have_no_shortcut(name: str) -> None:
+    space = meristem.trace(*DEEP[name].build(), depth=True)
+    assert {block.plain for block in space.blocks.values()} == {name == "deep_plain"}
+
+
+def test_a_sum_in_either_order_is_a_shortcut() -> None:
+    class Turned(Residual):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x) + x
+
+    for make in (Residual, Turned):
+        space = meristem.trace(Chain(nn.Sequential(*(make(mlp(6, 8, 6)) for _ in range(2)))), X, depth=True)
+        assert [block.plain for block in space.blocks.values()] == [False] * len(space.blocks)
+    space = meristem.trace(Chain(nn.Sequential(mlp(6, 8, 6), mlp(6, 8, 6))), X, depth=True)
+    assert [block.plain for block in space.blocks.values()] == [True] * len(space.blocks)
+
+
+@pytest.mark.parametrize("name", DEEP)
 def test_the_deep_nets(name: str, space_of) -> None:
     """All blocks but the first of each stage, each a group of one unit that owns all its tensors and cost."""
     space = space_of(name)
