@@ -83,11 +83,11 @@ class ZeroOutgoing:
     def plain(self, part: LayerPart, built: Tensor) -> Tensor:
         if part is not LayerPart.WEIGHT:
             return torch.full_like(built, part is not LayerPart.BIAS)
-        passed = range(min(built.shape[:2]))
-        middle = (size // 2 for size in built.shape[2:])
+        passed = torch.arange(min(built.shape[:2]), device=built.device)
+        places: tuple[Tensor | int, ...] = (passed, passed, *(size // 2 for size in built.shape[2:]))
         weight = built.clone()
         weight[: len(passed)] = 0
-        weight[(passed, passed, *middle)] = 1
+        weight[places] = 1
         return weight
 
 

@@ -101,8 +101,9 @@ def spread_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str
 
 def _known(results: Sequence[Mapping[str, Any]], split: str, metric: Metric) -> list[float]:
     """What the metric is on a split, where all of the results say so: not every run holds out validation data."""
-    known = [(result.get(split) or {}).get(metric.name) for result in results]
-    return [] if None in known else [metric.shown(value) for value in known]
+    values = [(result.get(split) or {}).get(metric.name) for result in results]
+    known = [metric.shown(value) for value in values if value is not None]
+    return known if len(known) == len(values) else []
 
 
 def spread(values: Sequence[float], digits: int) -> str:
