@@ -10,17 +10,18 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.errors import PlanError, SurgeryError
-from meristem.init import AsBuilt, Fresh, FreshBlocks, FreshPlainBlocks
+from meristem.init import AsBuilt, Fresh
 from meristem.space.axis import Axis, BoolArray, IntArray
 from meristem.space.plan import Plan, plan_to
 from meristem.space.rules import write_size
 from meristem.space.space import Space
 from meristem.surgery.fresh import with_fresh
+from meristem.surgery.fresh_blocks import BlockStarts
 from meristem.surgery.optim import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
 from meristem.surgery.states import States
 from meristem.surgery.store import Store
-from meristem.surgery.tree import Tree, last_norms, plain_layers
+from meristem.surgery.tree import Tree
 
 
 class Live:
@@ -50,8 +51,7 @@ class Live:
         self.model, self.space, self.optimizer = model, space, optimizer
         self.tree = Tree(model)
         self.fresh: Fresh = fresh or AsBuilt()
-        self._seed, self._last_norms = seed, last_norms(self.tree, space)
-        self._plain_layers = plain_layers(self.tree, space)
+        self._block_starts = BlockStarts(self.tree, space, seed)
         self.version = 0
         self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
         self._lived = {name: mask.copy() for name, mask in self._masks.items()}
@@ -205,13 +205,8 @@ class Live:
     def _with_fresh(
         self, name: str, values: Tensor, positions: list[IntArray], grown: Mapping[str, BoolArray]
     ) -> Tensor:
-        plain = self._plain_layers.get(name)
-        if plain is not None and grown[plain[0]][0] and isinstance(self.fresh, FreshPlainBlocks):
-            return self.fresh.plain(plain[1], values)
-        block = self._last_norms.get(name)
-        if block is not None and grown[block][0] and isinstance(self.fresh, FreshBlocks):
-            return self.fresh.last_norm(name, values, self._seed)
-        return with_fresh(self.space, self.fresh, name, values, positions, grown)
+        own = self._block_starts.answer(self.fresh, name, values, grown)
+        return own if own is not None else with_fresh(self.space, self.fresh, name, values, positions, grown)
 
     def stay(self) -> None:
         """An epoch is over and nothing changes."""

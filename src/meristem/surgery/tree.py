@@ -6,13 +6,8 @@ A block that is absent is kept here, emptied by the resizing of its tensors, so 
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from meristem.init import LayerPart
 from meristem.space.blocks import leave_out, put_back
-from meristem.space.space import Space
-
-_MIXING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # layers whose outputs may just be their inputs
 
 
 class Tree:
@@ -69,29 +64,3 @@ class Tree:
 
     def put_back(self, path: str) -> None:
         put_back(self._model, path, self._absent.pop(path))
-
-
-def plain_layers(tree: Tree, space: Space) -> dict[str, tuple[str, LayerPart]]:
-    """The tensors of layers in blocks without a shortcut, with the group of the block and what they are to a layer."""
-    found = {}
-    for group, block in space.blocks.items():
-        inside = tree.module(block.path).named_modules(prefix=block.path) if block.plain else ()
-        for path, module in inside:
-            if isinstance(module, _BatchNorm):
-                weight, bias = LayerPart.SCALE, LayerPart.SHIFT
-            elif isinstance(module, _MIXING) and getattr(module, "groups", 1) == 1:
-                weight, bias = LayerPart.WEIGHT, LayerPart.BIAS
-            else:
-                continue
-            found.update({f"{path}.weight": (group, weight), f"{path}.bias": (group, bias)})
-    return found
-
-
-def last_norms(tree: Tree, space: Space) -> dict[str, str]:
-    """The scale and the shift of the last batch norm of every block, if it has one, with the group of the block."""
-    found = {}
-    for group, block in space.blocks.items():
-        inside = tree.module(block.path).named_modules(prefix=block.path)
-        norms = [path for path, module in inside if isinstance(module, _BatchNorm) and module.affine]
-        found.update({f"{path}.{name}": group for path in norms[-1:] for name in ("weight", "bias")})
-    return found

@@ -130,7 +130,9 @@ def with_plain(record: Record, found: Sequence[Candidate]) -> list[Candidate]:
     root = resolve(record.labels).root if found else np.zeros(0, dtype=np.int64)
 
     def apart(before: Dim, after: Dim) -> bool:
-        return before.ids is not None and after.ids is not None and bool((root[before.ids] != root[after.ids]).any())
+        given, made = before.vector(), after.vector()
+        free = (given > 0) & (made > 0)  # what is fixed or constant says nothing
+        return bool((root[given[free]] != root[made[free]]).any())
 
     return [replace(each, plain=any(apart(*dims) for dims in _streams(record, each))) for each in found]
 

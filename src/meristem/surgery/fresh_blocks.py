@@ -1,0 +1,57 @@
+"""What the tensors of a fresh block start with, where the rule for fresh units has an answer of its own for blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from meristem.init import Fresh, FreshBlocks, FreshPlainBlocks, LayerPart
+from meristem.space.axis import BoolArray
+from meristem.space.space import Space
+from meristem.surgery.tree import Tree
+
+_MIXING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # layers whose outputs may just be their inputs
+
+
+class BlockStarts:
+    """The tensors that such a rule is asked for; ``seed`` is that of its random numbers, if it draws some."""
+
+    def __init__(self, tree: Tree, space: Space, seed: int) -> None:
+        self._seed, self._plain, self._norms = seed, _plain_layers(tree, space), _last_norms(tree, space)
+
+    def answer(self, rule: Fresh, name: str, built: Tensor, grown: Mapping[str, BoolArray]) -> Tensor | None:
+        """The values of a tensor if its block is grown and the rule has an answer, otherwise None."""
+        if name in self._plain and isinstance(rule, FreshPlainBlocks):
+            block, part = self._plain[name]
+            return rule.plain(part, built) if grown[block][0] else None
+        if name in self._norms and isinstance(rule, FreshBlocks):
+            return rule.last_norm(name, built, self._seed) if grown[self._norms[name]][0] else None
+        return None
+
+
+def _plain_layers(tree: Tree, space: Space) -> dict[str, tuple[str, LayerPart]]:
+    """The tensors of layers in blocks without a shortcut, with the group of the block and what they are to a layer."""
+    found = {}
+    for group, block in space.blocks.items():
+        inside = tree.module(block.path).named_modules(prefix=block.path) if block.plain else ()
+        for path, module in inside:
+            if isinstance(module, _BatchNorm):
+                weight, bias = LayerPart.SCALE, LayerPart.SHIFT
+            elif isinstance(module, _MIXING) and getattr(module, "groups", 1) == 1:
+                weight, bias = LayerPart.WEIGHT, LayerPart.BIAS
+            else:
+                continue
+            found.update({f"{path}.weight": (group, weight), f"{path}.bias": (group, bias)})
+    return found
+
+
+def _last_norms(tree: Tree, space: Space) -> dict[str, str]:
+    """The scale and the shift of the last batch norm of every block, if it has one, with the group of the block."""
+    found = {}
+    for group, block in space.blocks.items():
+        inside = tree.module(block.path).named_modules(prefix=block.path)
+        norms = [path for path, module in inside if isinstance(module, _BatchNorm) and module.affine]
+        found.update({f"{path}.{name}": group for path in norms[-1:] for name in ("weight", "bias")})
+    return found
