@@ -63,9 +63,8 @@ def candidates(model: nn.Module, record: Record, depth: Depth) -> tuple[list[Can
             else:
                 fixed.setdefault(why, []).append(path)
                 reasons[path] = why
-        if free:
-            found += [Candidate(path, stage, _way(record, path)) for path in free]
-            notes += [_note(paths, why) for why, paths in fixed.items()]
+        found += [Candidate(path, stage, _way(record, path)) for path in free]
+        notes += [_note(paths, why) for why, paths in fixed.items()]
     return found, notes + _unfulfilled(model, depth, found, reasons)
 
 
@@ -104,6 +103,8 @@ def reason(model: nn.Module, path: str, record: Record) -> str | None:
         return "it does not map one tensor to one of the same shape"
     if len({passage.run for passage in passages if passage is not None}) < len(passages):
         return "it is called more than once"
+    if any(passage is not None and passage.spoiled for passage in passages):
+        return "it overwrites what goes into it (an operation in place), which could not pass by then"
     if _way(record, path) == DROPPED and not can_drop(model, path):
         return "it is called with more than one tensor, or returns more"
     if path in record.added:

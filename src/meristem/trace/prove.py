@@ -213,17 +213,18 @@ class Prover:
         numbers = [number for number, group in enumerate(made.groups) if group.name in single]
         lenient = all(mask.sum() == 1 or mask.all() for mask in masks.values())
         alone = np.isin(made.group_of, numbers) & (not lenient)
+        used: dict[str, set[str]] = {}
         for training in self.scalars if modes is None else modes:
             checker = Checker(alone, lenient)
-            failed = self._run(made, checker, reduced.train(training), live, masks, training)
+            failed = self._run(made, checker, reduced.train(training), live, masks, training, used)
             if failed is None:
                 continue
             if alone.any():  # once more with every label, to see all that the failing operation touches
-                again = self._run(made, Checker(np.zeros_like(alone), True), reduced, live, masks, training)
+                again = self._run(made, Checker(np.zeros_like(alone), True), reduced, live, masks, training, {})
                 failed.dims += again.dims if again is not None else []
             failed.training = training
             return failed
-        return None
+        return _mixed_up(made.record.users, used, absent) if modes is None else None
 
     def _shrunk(self, name: str, tensor: Tensor, live: Mapping[tuple[str, int], BoolArray]) -> Tensor:
         kept = [np.flatnonzero(live[name, dim]) if (name, dim) in live else None for dim in range(tensor.dim())]
@@ -270,8 +271,10 @@ class Prover:
         live: Mapping[tuple[str, int], BoolArray],
         masks: Mapping[str, BoolArray],
         training: bool,
+        used: dict[str, set[str]],
     ) -> OpError | None:
-        record = Record(checker)
+        """Run it; in ``used`` comes who used which tensor."""
+        record = Record(checker, users=used)
         for key, dim in made.record.owned.items():
             kept = live.get(key, np.ones(dim.size, dtype=np.bool_))
             ids = checker.known([] if dim.ids is None else made.resolution.leaves(dim.ids), kept)
@@ -305,6 +308,21 @@ def _parts(absent: Mapping[str, str]) -> list[Mapping[str, str]]:
     dropped = [path for path, way in absent.items() if way == DROPPED]
     every_other = [dropped[start::2] for start in (0, 1)] if len(dropped) > 1 else []
     return [absent, *(dict.fromkeys(paths, DROPPED) for paths in every_other)]
+
+
+def _mixed_up(before: Mapping[str, set[str]], now: Mapping[str, set[str]], absent: Mapping[str, str]) -> OpError | None:
+    """Whether without the blocks others are given tensors that were not theirs, or some are not used any more.
+
+    Where a block is dropped from its list, code that counts along another list goes on counting there.
+    """
+    if DROPPED not in absent.values():
+        return None
+    inside = tuple(f"{path}." for path in absent)
+    for name in sorted({*before, *now}):
+        users = {user for user in before.get(name, set()) if not f"{user}.".startswith(inside)}
+        if not name.startswith(inside) and users != now.get(name, set()):
+            return OpError(f"{name} is used by {', '.join(sorted(now.get(name, set()))) or 'nobody'}", "the model", [])
+    return None
 
 
 def _as_leaves(checker: Checker, dim: Dim) -> Dim:

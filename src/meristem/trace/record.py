@@ -31,12 +31,13 @@ class Grid:
 class Passage:
     """One call of a module that maps a tensor to one of the same shape: the dimensions before and after it.
 
-    ``alone``: there was no other argument and no other result.
+    ``alone``: there was no other argument and no other result. ``spoiled``: what went in was overwritten.
     """
 
     before: Dims
     after: Dims
     alone: bool
+    spoiled: bool
     run: tuple[int, int]  # which run, which call in it
 
 

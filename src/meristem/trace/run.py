@@ -61,6 +61,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._modules = dict(model.named_modules())
         self._stack: list[str] = [""]
         self._inputs: dict[str, list[Dim]] = {}
+        self._versions: dict[str, list[int]] = {}  # of the first input of each module, when it was entered
         self._entered = ""
         self._last: list[Any] = []
         self._names: dict[int, str] = {}
@@ -140,6 +141,7 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._stack.append(path)
             self._entered = path
             tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+            self._versions[path] = [_version(tensor) for tensor in tensors[:1]]
             self._inputs[path] = [dim for tensor in tensors for dim in self.dims(tensor)]
 
         return enter
@@ -153,8 +155,10 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
             found = None
             if isinstance(given, Tensor) and isinstance(made, Tensor) and given.dtype == made.dtype:
                 alone = len(args) == 1 and not kwargs and made is output
-                same = given.shape == made.shape
-                found = Passage(self.dims(given), self.dims(made), alone, (id(self), self.calls)) if same else None
+                spoiled = self._versions[path] != [_version(given)]
+                if given.shape == made.shape:
+                    run = (id(self), self.calls)
+                    found = Passage(self.dims(given), self.dims(made), alone, spoiled, run)
                 self._streams.passed(path, given, made)
             self.record.passages.setdefault(path, []).append(found)
 
@@ -372,6 +376,11 @@ class Run(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _follow(self, names: Sequence[str], ids: IntArray, index: int | None = None) -> None:
         for name in names:
             self.record.sizes.setdefault((self.path, name, index), []).append(ids)
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it was written to; of an inference tensor nobody counts."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _unique(ids: IntArray) -> IntArray:

@@ -291,7 +291,8 @@ class _Tracer:
 
         guilty = _guilty([block.path for block in blocks], fails)
         if guilty:
-            self.notes.append(f"{', '.join(sorted(guilty))} can never be absent: the model does not run without it")
+            why = "the model does not run without it as it does with it"
+            self.notes.append(f"{', '.join(sorted(guilty))} can never be absent: {why}")
         return [block for block in blocks if block.path not in guilty]
 
     def _correct(self, made: Draft, sizes: Sizes, failed: OpError) -> None:

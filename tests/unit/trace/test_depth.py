@@ -292,6 +292,47 @@ def test_a_loop_over_indexes_of_a_list_that_would_be_shortened() -> None:
     every_plan_runs(model, space)
 
 
+class Beside(nn.Module):
+    """Blocks are given something from another list; ``inside`` tells whether they or the model use it."""
+
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.stem, self.head, self.inside = nn.Linear(6, 6), nn.Linear(6, 2), inside
+        self.blocks = nn.ModuleList(TwoInputs() for _ in range(4))
+        self.places = nn.ParameterList(nn.Parameter(torch.randn(6)) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for index, block in enumerate(self.blocks):
+            place = self.places[index]
+            x = block(x, place) if self.inside else block(x + place, torch.ones(1, dtype=x.dtype))
+        return self.head(x)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_list_that_is_counted_beside_the_blocks(inside: bool) -> None:
+    """In a shortened list of blocks, others would be given what is not theirs, though all shapes are right."""
+    space = meristem.trace(Beside(inside), X, depth=True)
+    assert not set(blocks_of(space)) & {"blocks.1", "blocks.2"}
+    assert "as it does with it" in note(space, "blocks.1")
+
+
+class Overwriting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.body = nn.ReLU(inplace=True), mlp(6, 8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(self.first(x))  # type: ignore[no-any-return]
+
+
+def test_a_block_that_overwrites_its_input() -> None:
+    """At a gate of 0 it would pass on what it has overwritten, and without it the model has the input itself."""
+    space = meristem.trace(Chain(nn.Sequential(residual(), Overwriting(), residual())), X, depth=True)
+    assert blocks_of(space) == ["blocks.2"]
+    assert "overwrites" in note(space, "blocks.1")
+
+
 class Peeking(Chain):
     """Looks into one of its blocks."""
 
