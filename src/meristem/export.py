@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,18 @@ WEIGHTS, ARCHITECTURE = "model.safetensors", "architecture.json"
 _FORMAT = "meristem-architecture-1"
 
 
-def export(live: Live, gates: Gates | None = None) -> nn.Module:
+def export(live: Live, gates: Gates | None = None, shut: Collection[str] = ()) -> nn.Module:
     """A deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks of ours.
 
-    In evaluation mode it computes what the live model computes. Gradients are not copied.
+    In evaluation mode it computes what the live model computes. Gradients are not copied. ``shut`` are the depth groups
+    of live blocks that do not take part: they are left out.
     """
-    if gates is None:
-        return _copy(live.model)
-    with gates.paused():
+    with gates.paused() if gates is not None else nullcontext():
         plain = _copy(live.model)
-    gates.fold(plain)
+    if gates is not None:
+        gates.fold(plain)
+    for group in shut:
+        leave_out(plain, live.space.blocks[group].path, live.space.blocks[group].way)
     return plain
 
 
@@ -48,13 +51,14 @@ def _copy(model: nn.Module) -> nn.Module:
     return plain
 
 
-def save(live: Live, folder: str | Path, gates: Gates | None = None) -> None:
+def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Collection[str] = ()) -> None:
     """Write the exported model to ``folder``: weights as safetensors, the architecture as readable JSON."""
     folder = Path(folder)
-    plain = export(live, gates)
+    plain = export(live, gates, shut)
+    absent = {*live.tree.absent, *(live.space.blocks[group].path for group in shut)}
     tensors = {}
     for name in live.space.tensors:
-        if _within(name, live.tree.absent):
+        if _within(name, absent):
             continue
         path, _, leaf = name.rpartition(".")
         tensor = getattr(plain.get_submodule(path), leaf)
@@ -62,7 +66,7 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
-        architecture = {**_architecture(live, tensors), "weights_sha256": _digest(folder / WEIGHTS)}
+        architecture = {**_architecture(live, tensors, absent), "weights_sha256": _digest(folder / WEIGHTS)}
         text = json.dumps(architecture, indent=1)
         replace_file(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
     except (OSError, SafetensorError) as error:
@@ -79,8 +83,10 @@ def _digest(path: Path) -> str:
         return found.hexdigest()
 
 
-def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    space, masks = live.space, live.masks
+def _architecture(live: Live, tensors: Mapping[str, Tensor], absent: Collection[str]) -> dict[str, Any]:
+    space = live.space
+    left_out = {group for group, block in space.blocks.items() if block.path in absent}
+    masks = {name: mask & (name not in left_out) for name, mask in live.masks.items()}
     return {
         "format": _FORMAT,
         "groups": {
@@ -95,9 +101,9 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
                 "value": len(live.positions(size.axis)),
             }
             for size in space.attributes
-            if not _within(f"{size.module}.", live.tree.absent)
+            if not _within(f"{size.module}.", absent)
         ],
-        "absent": {block.path: block.way for block in space.blocks.values() if block.path in live.tree.absent},
+        "absent": {block.path: block.way for block in space.blocks.values() if block.path in absent},
         "tensors": {
             name: {
                 "full": list(known.shape),

@@ -106,7 +106,7 @@ class Grower:
         slots = _SIDES[self.method.side](self.space)
         scores = first_scores(self.live.masks, self.space)
         self._learner = self.method.learning.learner(scores, self._rng, tuple(self.space.blocks))
-        self._opening = Opening(self.method.opening)
+        self._opening = Opening(self.method.opening, {group for group in self.space.blocks if len(start[group])})
         self._passing = Passing(self.live, self._learner.values, self._opening)
         self._pulls = Pulls(self.live, slots, self._passing)
         lasso = self.method.lasso
@@ -172,15 +172,16 @@ class Grower:
     def export(self) -> nn.Module:
         """A plain copy of the network as it is now, at any time: original classes, gates folded in, no hooks.
 
-        The gate of a whole block cannot be folded into a plain one: in the copy it is open, as at the end of a run.
+        The gate of a whole block cannot be folded into a plain one: in the copy it is open, as at the end of a run. A
+        block that has just come in, and is still shut, is left out.
         """
         with self._passing.paused():
-            return export(self.live, self._attached_gates)
+            return export(self.live, self._attached_gates, self._opening.shut)
 
     def save(self, folder: str | Path) -> None:
         """Write the exported network to ``folder``; :func:`meristem.load` reads it into a full-size model."""
         with self._passing.paused():
-            save(self.live, folder, self._attached_gates)
+            save(self.live, folder, self._attached_gates, self._opening.shut)
 
     @property
     def growing(self) -> bool:
@@ -237,8 +238,10 @@ class Grower:
         return self._learner.scores if self._lasso is None else self._lasso.norms()
 
     def _plan(self, decision: Decision) -> Plan:
-        masks = agreed(decision.live, self._device)
-        return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items()})
+        """What lies in a block that is absent stays as it is: the block overrules what was decided of it."""
+        masks, inner = agreed(decision.live, self._device), self.space.inner
+        decided = {name: mask for name, mask in masks.items() if name not in inner or masks[inner[name]][0]}
+        return self.live.plan({name: np.flatnonzero(mask) for name, mask in decided.items()})
 
     def _beta(self) -> dict[str, FloatArray]:
         grown, temperature = min(self.epoch, self.epochs), self.method.temperature
@@ -251,8 +254,8 @@ class Grower:
         pace = PAPER_STEPS / max(1, self._steps_planned)
         live, overruled = self.live.active, self.live.overruled
         self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, overruled))
-        ages = {group: float(self._drawn[group][0]) for group in self.space.blocks if self.live.masks[group][0]}
-        self._opening.begin(ages, self.epoch, self._device, self._epoch_share)
+        ages = {group: float(self._drawn[group][0]) for group in self.space.blocks if live[group][0]}
+        self._opening.begin(ages, self._device, self._epoch_share)
         self._clock = time.perf_counter()
 
     # --- the steps of the user's optimizer ---

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from meristem.init import Fresh, FreshBlocks, FreshPlainBlocks, LayerPart
 from meristem.space.axis import BoolArray
-from meristem.space.space import Space
+from meristem.space.space import Role, Space
 from meristem.surgery.tree import Tree
 
 _MIXING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # layers whose outputs may just be their inputs
@@ -22,7 +22,7 @@ class BlockStarts:
         self._seed, self._plain, self._norms = seed, _plain_layers(tree, space), _last_norms(tree, space)
 
     def answer(self, rule: Fresh, name: str, built: Tensor, grown: Mapping[str, BoolArray]) -> Tensor | None:
-        """The values of a tensor if its block is grown and the rule has an answer, otherwise None."""
+        """The values of a tensor that is trained if its block is grown and the rule has an answer, otherwise None."""
         if name in self._plain and isinstance(rule, FreshPlainBlocks):
             block, part = self._plain[name]
             return rule.plain(part, built) if grown[block][0] else None
@@ -33,18 +33,27 @@ class BlockStarts:
 
 def _plain_layers(tree: Tree, space: Space) -> dict[str, tuple[str, LayerPart]]:
     """The tensors of layers in blocks without a shortcut, with the group of the block and what they are to a layer."""
-    found = {}
+    found: dict[str, tuple[str, LayerPart]] = {}
+    made = {site.tensor: site.axis.groups for site in space.sites if Role.OUT in site.roles}
     for group, block in space.blocks.items():
-        inside = tree.module(block.path).named_modules(prefix=block.path) if block.plain else ()
-        for path, module in inside:
+        inside = {}
+        for path, module in tree.module(block.path).named_modules(prefix=block.path) if block.plain else ():
             if isinstance(module, _BatchNorm):
                 weight, bias = LayerPart.SCALE, LayerPart.SHIFT
             elif isinstance(module, _MIXING) and getattr(module, "groups", 1) == 1:
                 weight, bias = LayerPart.WEIGHT, LayerPart.BIAS
             else:
                 continue
-            found.update({f"{path}.weight": (group, weight), f"{path}.bias": (group, bias)})
+            inside.update({f"{path}.weight": (group, weight), f"{path}.bias": (group, bias)})
+        weights = [name for name, (_, part) in inside.items() if part is LayerPart.WEIGHT]
+        if _apart([set(made.get(name, ())) - {group} for name in weights]):
+            found.update(inside)
     return found
+
+
+def _apart(made: Sequence[set[str]]) -> bool:
+    """Whether no two layers make the same units: where they are added, each passing them on would double them."""
+    return sum(map(len, made)) == len(set().union(*made))
 
 
 def _last_norms(tree: Tree, space: Space) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Live:
         self._lived = {name: mask.copy() for name, mask in self._masks.items()}
         self._resizable = list(dict.fromkeys(site.tensor for site in space.sites))
         self._channels_last: set[str] = set()
-        self._store = Store()
+        self._store = Store(lambda name: [_parts_of(axis) for axis in space.axes(name)])
         self._states = States(space)
         self._known: dict[str, nn.Parameter] = {}
         self._made_as = self._kept_as()
@@ -65,7 +65,7 @@ class Live:
         self._remember()
         if start is not None:
             self.apply(self.plan(start))
-            self._lived = {name: mask.copy() for name, mask in self._masks.items()}
+            self._lived = self.active
             self._states.forget()
 
     # --- reading ---
@@ -119,7 +119,7 @@ class Live:
                 self._resize(name, axes, masks, grown, slots)
         self._states.changing(self._masks, masks)
         self._masks = masks
-        for name, mask in masks.items():
+        for name, mask in self.active.items():
             self._lived[name] |= mask
         self._move_blocks()
         self._write_sizes(touched)
@@ -143,7 +143,11 @@ class Live:
                 write_size(self.tree.module(attribute.module), attribute.name, attribute.index, size)
 
     def _after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
-        """The masks after ``plan`` and the units it grows; refuses a plan made for another state."""
+        """The masks after ``plan`` and the units it grows; refuses a plan made for another state.
+
+        The units of a block that is grown itself are not fresh ones of a network that was there before: the block is
+        fresh as a whole.
+        """
         masks = self.masks
         grown = {name: np.zeros_like(mask) for name, mask in masks.items()}
         for name, change in plan.changes.items():
@@ -162,6 +166,9 @@ class Live:
             masks[name][:] = False
             masks[name][list(change.live)] = True
             grown[name][list(change.grow)] = True
+        for name, block in self.space.inner.items():
+            if grown[block][0]:
+                grown[name][:] = False
         return masks, grown
 
     def _resize(
@@ -180,7 +187,7 @@ class Live:
         with torch.no_grad():
             values = self._store.exchange(name, current.detach(), old, new)
             if isinstance(current, nn.Parameter) and values.numel():
-                values = self._with_fresh(name, values, new, grown)
+                values = self._with_fresh(name, values, new, grown, current.requires_grad)
             values = self._formatted(name, values)
             if not isinstance(current, nn.Parameter):
                 self._write(name, values)
@@ -203,9 +210,9 @@ class Live:
             )
 
     def _with_fresh(
-        self, name: str, values: Tensor, positions: list[IntArray], grown: Mapping[str, BoolArray]
+        self, name: str, values: Tensor, positions: list[IntArray], grown: Mapping[str, BoolArray], trained: bool
     ) -> Tensor:
-        own = self._block_starts.answer(self.fresh, name, values, grown)
+        own = self._block_starts.answer(self.fresh, name, values, grown) if trained else None
         return own if own is not None else with_fresh(self.space, self.fresh, name, values, positions, grown)
 
     def stay(self) -> None:
@@ -371,6 +378,14 @@ class Live:
     def _write(self, name: str, tensor: Tensor) -> None:
         for alias in self.space.tensors[name].names:
             self.tree.write(alias, tensor)
+
+
+def _parts_of(axis: Axis) -> list[int]:
+    """Where an axis begins anew with its first unit: the gates of a recurrent layer, queries, keys and values."""
+    starts = {0}
+    for part in axis.parts:
+        starts.update((np.flatnonzero(np.diff(part.units) < 0) + 1).tolist())
+    return sorted(starts)
 
 
 @torch.no_grad()

@@ -91,7 +91,8 @@ class Passing(Hooked):
 
     def _average(self, pulls: dict[str, Tensor], made: dict[str, Tensor | None]) -> None:
         """Each rank has seen its own samples; gates that went their own ways would make different networks of them."""
-        groups = [group for group in self._live.space.blocks if self._live.masks[group][0]]
+        live = self._live.masks
+        groups = [group for group in self._live.space.blocks if live[group][0]]
         if not groups:
             return
         nothing = torch.zeros((), device=next(self._live.model.parameters()).device)

@@ -6,14 +6,15 @@ the same act: read the home. Homes of optimizer state are made when first needed
 
 A block that has never lived takes no memory: of blocks that are built alike only one keeps its initial tensors. The
 home of another is made from those when it is grown, with its channels in another order: of the same distribution, and
-still orthogonal, or zero, or one, if the model's own initialiser made it so.
+still orthogonal, or zero, or one, if the model's own initialiser made it so. What is built otherwise in each part of a
+layer, a forget gate say, stays in that part; an identity becomes some other permutation.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ from meristem.surgery.resize import Positions, leaving, put, resized, take
 
 
 class Store:
-    def __init__(self) -> None:
+    """``parts`` tells where the parts of each dimension of a tensor start; between them channels stay apart."""
+
+    def __init__(self, parts: Callable[[str], list[list[int]]]) -> None:
+        self._parts = parts
         self._homes: dict[str, Tensor] = {}
         self._states: dict[tuple[str, str], Tensor] = {}
         self._initial: dict[str, Tensor] = {}  # of tensors that others are made like
@@ -42,7 +46,7 @@ class Store:
 
     def home(self, name: str) -> Tensor:
         if name in self._like:
-            self._homes[name] = _rearranged(self._initial[self._like.pop(name)], name)
+            self._homes[name] = _rearranged(self._initial[self._like.pop(name)], name, self._parts(name))
         return self._homes[name]
 
     def exchange(self, name: str, current: Tensor, old: Positions, new: Positions) -> Tensor:
@@ -89,9 +93,11 @@ class Store:
             put(home, gone, take(current, local).to("cpu"))
 
 
-def _rearranged(values: Tensor, name: str) -> Tensor:
-    """The same numbers with rows and columns in an order that depends on the name alone."""
+def _rearranged(values: Tensor, name: str, parts: list[list[int]]) -> Tensor:
+    """The same numbers with rows and columns in an order that depends on the name alone, part by part."""
     random = np.random.default_rng(zlib.crc32(name.encode()))
     for dim in range(min(2, values.dim())):
-        values = values.index_select(dim, torch.from_numpy(random.permutation(values.shape[dim])))
+        ends = [*parts[dim][1:], values.shape[dim]]
+        order = [start + random.permutation(end - start) for start, end in zip(parts[dim], ends, strict=True)]
+        values = values.index_select(dim, torch.from_numpy(np.concatenate(order)))
     return values.clone()

@@ -125,3 +125,29 @@ def test_the_middle_of_any_kernel() -> None:
         middle = weight[(slice(2), slice(2), *(size // 2 for size in shape[2:]))]
         assert torch.equal(middle, torch.eye(2))
         assert float(weight[:2].sum()) == 2
+
+
+def test_layers_that_are_added_inside_are_as_built() -> None:
+    """Each would pass on what it is given, so the sum would be twice that."""
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(6, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = self.first(x).relu()
+            return (made + self.second(made)).relu()  # type: ignore[no-any-return]
+
+    block, built = grown(layers(Inner(), Inner()), torch.randn(2, 3, 4, 4))
+    assert not torch.equal(block.first.weight.sum((2, 3)), torch.eye(6))
+    assert torch.equal(block.first.weight.flatten().sort()[0], built.first.weight.flatten().sort()[0])
+
+
+def test_frozen_layers_stay_as_they_are() -> None:
+    model = layers(chain(), chain())
+    frozen = model[2][1][0].weight.requires_grad_(False)  # type: ignore[index]
+    before = frozen.clone()
+    block, _ = grown(model, torch.randn(2, 3, 4, 4))
+    assert torch.equal(block[0].weight, before)
+    assert torch.equal(block[2].weight.sum((2, 3)), torch.eye(6))

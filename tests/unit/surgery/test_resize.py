@@ -14,6 +14,10 @@ from meristem.surgery.store import Store
 SHAPE = (4, 3, 5)
 
 
+def in_one_part(name: str) -> list[list[int]]:
+    return [[0] for _ in SHAPE]
+
+
 @st.composite
 def positions(draw: st.DrawFn) -> list[np.ndarray]:
     return [np.array(sorted(draw(st.sets(st.integers(0, size - 1), min_size=1)))) for size in SHAPE]
@@ -65,7 +69,7 @@ def test_leaving_covers_exactly_what_goes(old: list[np.ndarray], new: list[np.nd
 @given(trip=st.lists(positions(), min_size=1, max_size=4))
 def test_store_remembers_the_last_value_that_lived(trip: list[list[np.ndarray]]) -> None:
     """A place holds the initial value until something has lived there, then what lived there last."""
-    store, full = Store(), [np.arange(size) for size in SHAPE]
+    store, full = Store(in_one_part), [np.arange(size) for size in SHAPE]
     store.adopt("w", numbered())
     model, at, current = numbered(), full, numbered()
     for new in [*trip, full]:
@@ -76,7 +80,7 @@ def test_store_remembers_the_last_value_that_lived(trip: list[list[np.ndarray]])
 
 
 def test_state_that_never_lived_is_filled() -> None:
-    store = Store()
+    store = Store(in_one_part)
     store.adopt("w", torch.zeros(3))
     grown = store.exchange_state("w", "m", torch.tensor([5.0]), [np.array([1])], [np.arange(3)], 7.0)
     assert grown.tolist() == [7.0, 5.0, 7.0]
@@ -88,7 +92,7 @@ def test_state_that_never_lived_is_filled() -> None:
 
 def test_a_diverged_moment_is_not_repaired() -> None:
     """NaN in live state is the user's to see: only places that never lived are filled."""
-    store = Store()
+    store = Store(in_one_part)
     store.adopt("w", torch.zeros(3))
     grown = store.exchange_state("w", "m", torch.tensor([torch.nan]), [np.array([1])], [np.arange(3)], 0.0)
     assert grown.isnan().tolist() == [False, True, False]
@@ -96,7 +100,7 @@ def test_a_diverged_moment_is_not_repaired() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
 def test_home_keeps_the_dtype(dtype: torch.dtype) -> None:
-    store = Store()
+    store = Store(in_one_part)
     store.adopt("w", torch.ones(3, dtype=dtype))
     assert store.home("w").dtype == dtype
     assert store.exchange("w", torch.zeros(1, dtype=dtype), [np.array([0])], [np.arange(3)]).dtype == dtype

@@ -195,3 +195,25 @@ def test_blocks_that_differ_keep_their_own(space_of) -> None:
     for path in alone:
         for key in parameters_in(space, path):
             assert torch.equal(live.tree.tensor(key), built[key]), key
+
+
+def test_what_differs_from_gate_to_gate_stays_in_its_gate() -> None:
+    """Forget gates that start open: the channels of a block that is made like another change places inside a gate."""
+    import meristem
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(6, 6, batch_first=True)
+            with torch.no_grad():
+                self.lstm.bias_ih_l0.zero_()[6:12] = 1
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.lstm(x)[0]  # type: ignore[no-any-return]
+
+    model = nn.Sequential(nn.Linear(3, 6), nn.Sequential(*(Layer() for _ in range(4))), nn.Linear(6, 2))
+    space = meristem.trace(model, torch.randn(2, 5, 3), depth=True)
+    live = Live(model, space, start=shallow(space))
+    go(live, whole(space))
+    for layer in model[1]:  # type: ignore[attr-defined]
+        assert layer.lstm.bias_ih_l0.view(4, 6).sum(1).tolist() == [0, 6, 0, 0]
