@@ -125,7 +125,10 @@ def driven(name: str, budget: Budget, epochs: int, method: Method | None = None)
 
 
 def assert_landed(found: Grower, budget: Budget, exact: bool = True) -> None:
-    """Counted on the model itself: not above; and some metric stands within 1 % of its cap, or nothing more fits."""
+    """Counted on the model itself: not above; and some metric stands within 1 % of its cap, or nothing more fits.
+
+    One more of anything is a unit of the live network, or a block with all of its units.
+    """
     asked = {"params": budget.params, "macs": budget.macs}
     caps = {metric: float(str(amount).rstrip("%")) / 100 for metric, amount in asked.items() if amount is not None}
     prices, widths = Prices(found.space), found.widths
@@ -134,6 +137,7 @@ def assert_landed(found: Grower, budget: Budget, exact: bool = True) -> None:
     left = {metric: cap - shares[metric] for metric, cap in caps.items()}
     assert all(value >= -1e-9 for value in left.values()), f"above the budget: {left}"
     if exact and min(left.values()) > 0.01:
+        widths |= {name: found.space.full[name] for name in found.live.overruled}
         for name, width in widths.items():
             if width < found.space.full[name]:
                 assert not prices.fits({**widths, name: width + 1}, caps), f"{name} would still fit; left {left}"
