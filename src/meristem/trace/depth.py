@@ -38,7 +38,7 @@ class Candidate:
 
 def watched(model: nn.Module, depth: Depth) -> set[str]:
     """The modules whose inputs and outputs must be looked at while the model runs."""
-    if depth is False:
+    if not depth:  # nor is there anything in an empty list of patterns
         return set()
     _check_patterns(model, depth)
     return {path for path, _ in _children_of_stages(model)} | {

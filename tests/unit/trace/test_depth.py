@@ -317,6 +317,11 @@ def test_a_list_that_is_counted_beside_the_blocks(inside: bool) -> None:
     assert "as it does with it" in note(space, "blocks.1")
 
 
+@pytest.mark.parametrize("depth", [False, (), []])
+def test_no_patterns_no_blocks(depth: bool | tuple[str, ...] | list[str]) -> None:
+    assert not meristem.trace(Chain(nn.Sequential(residual(), residual())), X, depth=depth).blocks
+
+
 class Overwriting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
