@@ -218,10 +218,11 @@ class Grower:
     def _decide(self, record: Record) -> Decision | None:
         if self.epoch > self.trajectory.last_decision or not self.growing:
             return None
+        overruled = self.live.overruled  # all that lies in an absent block is there to choose from
         view = View(
             scores=self._scores(),
             beta=self._beta(),
-            live=self.live.masks,
+            live={name: mask | (name in overruled) for name, mask in self.live.masks.items()},
             lived=self.live.lived,
             limits=self.trajectory.at(self.epoch),
             caps=self.trajectory.caps,
