@@ -240,9 +240,9 @@ class Grower:
 
     def _plan(self, decision: Decision) -> Plan:
         """What lies in a block that is absent stays as it is: the block overrules what was decided of it."""
-        masks, inner = agreed(decision.live, self._device), self.space.inner
-        decided = {name: mask for name, mask in masks.items() if name not in inner or masks[inner[name]][0]}
-        return self.live.plan({name: np.flatnonzero(mask) for name, mask in decided.items()})
+        masks = agreed(decision.live, self._device)
+        overruled = self.space.overruled(masks)
+        return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items() if name not in overruled})
 
     def _beta(self) -> dict[str, FloatArray]:
         grown, temperature = min(self.epoch, self.epochs), self.method.temperature

@@ -12,8 +12,7 @@ from meristem.control.fit import even, fit
 from meristem.control.method import Method
 from meristem.control.trajectory import Trajectory
 from meristem.cost.price import Prices
-from meristem.space.axis import BoolArray, IntArray
-from meristem.space.space import Space
+from meristem.space.axis import IntArray
 
 
 def first_units(method: Method, prices: Prices, trajectory: Trajectory, budget: Budget) -> dict[str, IntArray]:
@@ -24,12 +23,10 @@ def first_units(method: Method, prices: Prices, trajectory: Trajectory, budget: 
         widths = {name: group.units * bool(group.least) for name, group in groups.items()}
     if widths is None:
         masks = fit(prices, even(prices.space), trajectory.at(0))
-        return {name: np.flatnonzero(mask)[: _room(name, masks, prices.space)] for name, mask in masks.items()}
+        overruled = prices.space.overruled(masks)  # what lies there costs nothing, so all of it was taken
+        return {
+            name: np.flatnonzero(mask)[: groups[name].least if name in overruled else None]
+            for name, mask in masks.items()
+        }
     check_widths(widths, prices, trajectory.caps, budget)
     return {name: np.arange(width) for name, width in widths.items()}
-
-
-def _room(group: str, masks: Mapping[str, BoolArray], space: Space) -> int:
-    """How many units a group may begin with: in an absent block they cost nothing, so all would be taken."""
-    block = space.inner.get(group)
-    return space.groups[group].least if block is not None and not masks[block][0] else space.groups[group].units

@@ -48,6 +48,18 @@ class Axis:
     def groups(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(part.group for part in self.parts))
 
+    @property
+    def restarts(self) -> list[int]:
+        """Where it begins anew with a lower unit: the gates of a recurrent layer, queries, keys and values.
+
+        >>> Axis(6, (Part("cells", np.array([0, 1, 2, 0, 1, 2])),)).restarts
+        [0, 3]
+        """
+        starts = {0}
+        for part in self.parts:
+            starts.update((np.flatnonzero(np.diff(part.units) < 0) + 1).tolist())
+        return sorted(starts)
+
     def live(self, masks: Mapping[str, BoolArray]) -> BoolArray:
         """Which positions are live under ``masks`` (one boolean per unit, per group)."""
         alive = np.ones(self.size, dtype=np.bool_)

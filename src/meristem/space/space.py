@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from meristem.space.axis import Axis
+from meristem.space.axis import Axis, BoolArray
 from meristem.space.table import space_table
 
 DEPTH = "depth"  # the kind of a group whose one unit is a whole block
@@ -196,6 +196,10 @@ class Space:
             for group, owners in found.items()
             if len(owners) == 1 and (owner := next(iter(owners))) is not None and group != owner
         }
+
+    def overruled(self, live: Mapping[str, BoolArray | float]) -> frozenset[str]:
+        """The groups that lie in absent blocks; ``live`` are masks or widths."""
+        return frozenset(group for group, block in self.inner.items() if not np.any(live[block]))
 
     def axes(self, tensor: str) -> tuple[Axis, ...]:
         """The axes of all dimensions of a tensor of the model."""

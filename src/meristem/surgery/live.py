@@ -57,7 +57,7 @@ class Live:
         self._lived = {name: mask.copy() for name, mask in self._masks.items()}
         self._resizable = list(dict.fromkeys(site.tensor for site in space.sites))
         self._channels_last: set[str] = set()
-        self._store = Store(lambda name: [_parts_of(axis) for axis in space.axes(name)])
+        self._store = Store(lambda name: [axis.restarts for axis in space.axes(name)])
         self._states = States(space)
         self._known: dict[str, nn.Parameter] = {}
         self._made_as = self._kept_as()
@@ -82,16 +82,13 @@ class Live:
     @property
     def active(self) -> dict[str, BoolArray]:
         """The live units that take part: not those of groups inside an absent block, which overrules them."""
-        return {name: mask & self._present(name) for name, mask in self._masks.items()}
+        overruled = self.overruled
+        return {name: mask & (name not in overruled) for name, mask in self._masks.items()}
 
     @property
     def overruled(self) -> frozenset[str]:
         """The groups that lie in absent blocks."""
-        return frozenset(name for name in self._masks if not self._present(name))
-
-    def _present(self, group: str) -> bool:
-        block = self.space.inner.get(group)
-        return block is None or bool(self._masks[block][0])
+        return self.space.overruled(self._masks)
 
     @property
     def lived(self) -> dict[str, BoolArray]:
@@ -378,14 +375,6 @@ class Live:
     def _write(self, name: str, tensor: Tensor) -> None:
         for alias in self.space.tensors[name].names:
             self.tree.write(alias, tensor)
-
-
-def _parts_of(axis: Axis) -> list[int]:
-    """Where an axis begins anew with its first unit: the gates of a recurrent layer, queries, keys and values."""
-    starts = {0}
-    for part in axis.parts:
-        starts.update((np.flatnonzero(np.diff(part.units) < 0) + 1).tolist())
-    return sorted(starts)
 
 
 @torch.no_grad()

@@ -16,9 +16,7 @@ import numpy as np
 from torch import nn
 
 from meristem.errors import TraceError
-from meristem.space.axis import Axis, Part
 from meristem.space.blocks import DROPPED, REPLACED, can_drop
-from meristem.space.space import DEPTH, Block, Group, Role, Site, Space, Stage, Term
 from meristem.trace.labels import Dim
 from meristem.trace.record import Record
 from meristem.trace.resolve import resolve
@@ -71,7 +69,7 @@ def candidates(model: nn.Module, record: Record, depth: Depth) -> tuple[list[Can
 def _has_company(model: nn.Module, stage: str, path: str, blocks: Sequence[str]) -> bool:
     """Whether a single layer, which was named, has other layers beside it that stay."""
     layer = next(model.get_submodule(path).children(), None) is None
-    others = [child for name, child in _children(model, stage) if name not in blocks]
+    others = [child for name, child in children_of(model, stage) if name not in blocks]
     return layer and any(next(other.parameters(), None) is not None for other in others)
 
 
@@ -82,7 +80,7 @@ def _unfulfilled(model: nn.Module, depth: Depth, found: Sequence[Candidate], rea
         if pattern.startswith("!") or any(fnmatch.fnmatchcase(each.path, pattern) for each in found):
             continue
         named = [path for path, _ in model.named_modules() if path and fnmatch.fnmatchcase(path, pattern)]
-        for path in [path for path in named if _block_of(path, dict.fromkeys(named, "")) is None]:
+        for path in [path for path in named if block_of(path, dict.fromkeys(named, "")) is None]:
             notes.append(_note([path], reasons.get(path, "it is not one of the blocks of a stage")))
     return notes
 
@@ -152,48 +150,6 @@ def tie_streams(record: Record, found: Sequence[Candidate]) -> None:
             record.labels.unite(before, after, f"{candidate.path} may be absent")
 
 
-def with_depth(space: Space, found: Sequence[Candidate], model: nn.Module) -> Space:
-    """The space with a group of one unit for every block: it owns all that lies inside the block."""
-    if not found:
-        return space
-    names = {candidate.path: f"{candidate.path}:block" for candidate in found}
-    groups = {**space.groups, **{name: Group(name, 1, DEPTH, least=0) for name in names.values()}}
-    sites, seen = [], set()
-    for site in space.sites:
-        block = _block_of(site.tensor, names) if site.dim == 0 else None
-        if block is not None:
-            seen.add(site.tensor)
-            site = replace(site, axis=Axis(site.axis.size, (*site.axis.parts, _owner(names[block], site.axis.size))))
-        sites.append(site)
-    for name, tensor in space.tensors.items():
-        block = _block_of(name, names)
-        if block is not None and name not in seen and tensor.shape:
-            axis = Axis(tensor.shape[0], (_owner(names[block], tensor.shape[0]),))
-            sites.append(Site(name, 0, frozenset({Role.ALONG}), axis))
-    terms = [_owned_term(term, names) for term in space.terms]
-    return replace(space, groups=groups, sites=tuple(sites), terms=tuple(terms), stages=_described(found, names, model))
-
-
-def _owned_term(term: Term, names: dict[str, str]) -> Term:
-    block = _block_of(f"{term.module}.", names)
-    return term if block is None else replace(term, axes=(*term.axes, Axis(1, (_owner(names[block], 1),))))
-
-
-def _owner(group: str, size: int) -> Part:
-    return Part(group, np.zeros(size, dtype=np.int64))
-
-
-def _described(found: Sequence[Candidate], names: dict[str, str], model: nn.Module) -> tuple[Stage, ...]:
-    stages = dict.fromkeys(candidate.stage for candidate in found)
-    described = []
-    for stage in stages:
-        mine = [candidate.path for candidate in found if candidate.stage == stage]
-        fixed = sum(1 for path, _ in _children(model, stage) if path not in mine and _is_block(model, path))
-        blocks = [Block(names[each.path], each.path, each.way, each.plain) for each in found if each.stage == stage]
-        described.append(Stage(stage, tuple(blocks), fixed))
-    return tuple(described)
-
-
 # --- finding them ---
 
 
@@ -202,14 +158,14 @@ def _stages(model: nn.Module, kept: dict[str, str | None], depth: Depth) -> dict
     found: dict[str, list[str]] = {}
 
     def visit(path: str, module: nn.Module) -> None:
-        children = [(child, inner) for child, inner in _children(model, path) if _is_block(model, child, depth)]
+        children = [(child, inner) for child, inner in children_of(model, path) if is_block(model, child, depth)]
         blocks = [child for child, _ in children if kept.get(child, "") is None]
         named = [child for child in blocks if _wanted(child, depth) is True]
         holds = isinstance(module, (nn.Sequential, nn.ModuleList))
         if (holds and any(not _is_stage(model, child, kept, depth) for child in blocks)) or named:
             found[path] = [child for child, _ in children]
             return
-        for child, inner in _children(model, path):
+        for child, inner in children_of(model, path):
             visit(child, inner)
 
     visit("", model)
@@ -220,18 +176,18 @@ def _is_stage(model: nn.Module, path: str, kept: dict[str, str | None], depth: D
     """A plain sequence that itself holds blocks."""
     module = model.get_submodule(path)
     return type(module) is nn.Sequential and any(
-        kept.get(child, "") is None and _is_block(model, child, depth) for child, _ in _children(model, path)
+        kept.get(child, "") is None and is_block(model, child, depth) for child, _ in children_of(model, path)
     )
 
 
-def _is_block(model: nn.Module, path: str, depth: Depth = True) -> bool:
+def is_block(model: nn.Module, path: str, depth: Depth = True) -> bool:
     """More than a single layer, unless it is named, and with something to learn."""
     module = model.get_submodule(path)
     composed = next(module.children(), None) is not None or _wanted(path, depth) is True
     return composed and next(module.parameters(), None) is not None
 
 
-def _children(model: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
+def children_of(model: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
     prefix = f"{path}." if path else ""
     return [(f"{prefix}{name}", child) for name, child in model.get_submodule(path).named_children()]
 
@@ -239,10 +195,10 @@ def _children(model: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
 def _children_of_stages(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for path, module in model.named_modules():
         if isinstance(module, (nn.Sequential, nn.ModuleList)):
-            yield from _children(model, path)
+            yield from children_of(model, path)
 
 
-def _block_of(tensor: str, blocks: dict[str, str]) -> str | None:
+def block_of(tensor: str, blocks: dict[str, str]) -> str | None:
     """The block that a tensor, or an operation of a module, lies in."""
     parts = tensor.split(".")
     for end in range(len(parts) - 1, 0, -1):

@@ -321,7 +321,8 @@ def _mixed_up(before: Mapping[str, set[str]], now: Mapping[str, set[str]], absen
     for name in sorted({*before, *now}):
         users = {user for user in before.get(name, set()) if not f"{user}.".startswith(inside)}
         if not name.startswith(inside) and users != now.get(name, set()):
-            return OpError(f"{name} is used by {', '.join(sorted(now.get(name, set()))) or 'nobody'}", "the model", [])
+            others = ", ".join(sorted(user or "the model" for user in now.get(name, set()))) or "nobody"
+            return OpError(f"{name} would then be used by {others}", "the model", [])
     return None
 
 

@@ -21,7 +21,8 @@ from meristem.space.space import Role, Space
 from meristem.trace.build import Draft, build, draft, remembered_sizes
 from meristem.trace.calling import Call, Carried, call_of
 from meristem.trace.copying import copy_with, named_tensors, tensors_in
-from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_depth, with_plain
+from meristem.trace.depth import Candidate, Depth, candidates, tie_streams, watched, with_plain
+from meristem.trace.depth_groups import with_depth
 from meristem.trace.labels import Labels, dim_of
 from meristem.trace.prove import Prover, Scalars, Sizes, follow
 from meristem.trace.record import Grid, OpError, Record, TensorDim
@@ -285,13 +286,18 @@ class _Tracer:
         plans = [full, *_plans(made)[:2]] if made.groups else [full]
         ways = {block.path: block.way for block in blocks}
 
+        failures: list[OpError] = []
+
         def fails(paths: Sequence[str]) -> bool:
             absent = {path: ways[path] for path in paths}
-            return any(self.prover.failure(made, sizes, masks, absent=absent) is not None for masks in plans)
+            found = (self.prover.failure(made, sizes, masks, absent=absent) for masks in plans)
+            failed = next((failure for failure in found if failure is not None), None)
+            failures.extend([] if failed is None else [failed])
+            return failed is not None
 
         guilty = _guilty([block.path for block in blocks], fails)
         if guilty:
-            why = "the model does not run without it as it does with it"
+            why = f"the model does not run without it as it does with it ({_line(failures[-1])})"
             self.notes.append(f"{', '.join(sorted(guilty))} can never be absent: {why}")
         return [block for block in blocks if block.path not in guilty]
 
