@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 import meristem
-from meristem.models.resnet_cifar import ResNetCifar
-from meristem.models.resnet_imagenet import ResNetImageNet
+from meristem_bench.models.resnet_cifar import ResNetCifar
+from meristem_bench.models.resnet_imagenet import ResNetImageNet
 
 
 def seconds(act: Callable[[], object], repeats: int = 5) -> float:
@@ -37,7 +37,7 @@ def seconds(act: Callable[[], object], repeats: int = 5) -> float:
 def trace() -> None:
     model, x = ResNetImageNet(50), torch.randn(1, 3, 224, 224)
     code = (
-        "import time, torch, meristem; from meristem.models.resnet_imagenet import ResNetImageNet;"
+        "import time, torch, meristem; from meristem_bench.models.resnet_imagenet import ResNetImageNet;"
         "m, x = ResNetImageNet(50), torch.randn(1, 3, 224, 224); t = time.perf_counter(); meristem.trace(m, x);"
         "print(time.perf_counter() - t)"
     )

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 import meristem
-from meristem.models.resnet_cifar import ResNetCifar
-from meristem.schedule import Course
+from meristem.control.schedule import Schedule
+from meristem_bench.models.resnet_cifar import ResNetCifar
 
 STEPS_AN_EPOCH = 391
 
@@ -39,7 +39,7 @@ def step_seconds(model: nn.Module, optimizer: optim.Optimizer, x: Tensor, y: Ten
 
 
 def compare(name: str, repeats: int = 40) -> None:
-    method = dataclasses.replace(meristem.methods()[name](), course=Course(start=1.0, grown=0.0, peak=1.0))
+    method = dataclasses.replace(meristem.methods()[name](), schedule=Schedule(start=1.0, grow_until=0.0, peak=1.0))
     torch.manual_seed(0)
     model = ResNetCifar(20)
     optimizer = optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -59,7 +59,7 @@ def compare(name: str, repeats: int = 40) -> None:
     start = time.process_time()
     record = grower.step()
     decision = time.process_time() - start
-    changed = record["grown"] + record["recalled"] + record["detached"]
+    changed = record["grown"] + record["restored"] + record["pruned"]
     print(
         f"{name}: {added * 1000:+.1f} ms on a step of {base * 1000:.0f} ms: {added / base:+.2%}; the decision "
         f"({changed} units changed) takes {decision:.3f} s, {decision / (STEPS_AN_EPOCH * base):.2%} of an epoch "

@@ -22,15 +22,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from meristem.commands.recipes import recipe
-from meristem.data.arrays import Arrays
-from meristem.data.augment import flipped, shifted
-from meristem.data.classes import class_folders
-from meristem.data.views import CentreView, TrainView
-from meristem.loop import train_epoch
-from meristem.models.resnet_cifar import resnet20
-from meristem.process import peak_bytes
-from meristem.training import build
+from meristem.cost.memory import peak_bytes
+from meristem_bench.commands.recipes import recipe
+from meristem_bench.data.arrays import Arrays
+from meristem_bench.data.augment import flipped, shifted
+from meristem_bench.data.classes import class_folders
+from meristem_bench.data.views import CentreView, TrainView
+from meristem_bench.models.resnet_cifar import resnet20
+from meristem_bench.runs.loop import train_epoch
+from meristem_bench.runs.training import build
 
 BATCH = 128
 

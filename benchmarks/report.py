@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 import meristem
-from meristem.folder import Folder, write_json
 from meristem.space.outline import outline
+from meristem_bench.runs.folder import Folder, write_json
 
 EPOCHS, GROUPS, REPEATS = 200, 100, 3
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn, optim
 
 from deep import DEEP
 from meristem import Gates, Live, Space
-from meristem.space.axis import Axis, BoolArray
+from meristem.space.arrays import BoolArray
+from meristem.space.axis import Axis
 from meristem.testing import masked_reference
-from meristem.trace.copying import tensors_in
+from meristem.tracing.model_copy import tensors_in
 from zoo import ZOO
 
 Target = dict[str, list[int]]
@@ -58,7 +59,7 @@ def train(model: nn.Module, optimizer: optim.Optimizer, inputs: Sequence[Any], s
 def random_target(space: Space, rng: np.random.Generator) -> Target:
     """Some units of every group, at least one; of the blocks that may be absent, some are."""
     return {
-        name: sorted(rng.permutation(group.units)[: rng.integers(group.least, group.units + 1)].tolist())
+        name: sorted(rng.permutation(group.units)[: rng.integers(group.min_units, group.units + 1)].tolist())
         for name, group in space.groups.items()
     }
 

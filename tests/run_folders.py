@@ -11,9 +11,9 @@ from torch import nn
 
 import meristem
 from meristem.cost.count import count_macs, count_params
-from meristem.folder import Folder, write_json
-from meristem.models.resnet_cifar import ResNetCifar
 from meristem.space.outline import outline
+from meristem_bench.models.resnet_cifar import ResNetCifar
+from meristem_bench.runs.folder import Folder, write_json
 
 
 def write_run(path: Path, *, epochs: int = 6, finish: bool = True, depth: bool = False, **settings: Any) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meristem.cli import main
+from meristem_bench.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -1,6 +1,6 @@
 """Imports go downward only.
 
-A unit is a module or subpackage directly under `meristem`, or the second package `meristem_recipes`. Imports
+A unit is a module or subpackage directly under `meristem`, or the second package `meristem_bench.recipes`. Imports
 are read from the syntax tree, so one inside a function or under TYPE_CHECKING counts like any other.
 """
 
@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("progress", "board"),
     ("commands",),
     ("cli", "__main__"),
-    ("meristem_recipes",),
+    ("meristem_bench.recipes",),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 
@@ -56,7 +56,7 @@ BENCH = frozenset(
             "commands",
             "cli",
             "__main__",
-            "meristem_recipes",
+            "meristem_bench.recipes",
         ),
     }
 )
@@ -91,7 +91,7 @@ def imported_modules(path: Path, src: Path) -> Iterator[tuple[int, str]]:
 def complaint(unit: str, target: str, known: set[str]) -> str | None:
     """Why `unit` may not import the dotted name `target`, or None if it may."""
     top = target.partition(".")[0]
-    if top not in {"meristem", "meristem_recipes"}:
+    if top not in {"meristem", "meristem_bench.recipes"}:
         if unit not in BENCH and top not in CORE_THIRD_PARTY | sys.stdlib_module_names:
             return f"the core imports only the standard library and {', '.join(sorted(CORE_THIRD_PARTY))}"
         return "plotting belongs in report" if top in PLOTTING and unit != "report" else None
@@ -159,10 +159,13 @@ def test_every_unit_has_one_layer() -> None:
             "meristem/trace/trace.py",
             "import torch.nn as nn\nfrom meristem.space.plan import Plan\nfrom . import labels\n",
         ),
-        ("meristem/checkpoint.py", "import json\nfrom meristem.export import export\n"),
+        ("meristem/checkpoint.py", "import json\nfrom meristem.io.export import export\n"),
         ("meristem/cli.py", "import rich\nfrom meristem import __version__, trace, models\n"),
         ("meristem/report/curves.py", "import matplotlib.pyplot as plt\n"),
-        ("meristem_recipes/cifar.py", "from meristem.run import Run\nfrom meristem_recipes import shared\n"),
+        (
+            "meristem_bench.recipes/cifar.py",
+            "from meristem_bench.runs.run import Run\nfrom meristem_bench.recipes import shared\n",
+        ),
     ],
 )
 def test_allowed(tmp_path: Path, file: str, code: str) -> None:
@@ -181,9 +184,9 @@ def test_allowed(tmp_path: Path, file: str, code: str) -> None:
         ({"meristem/trace/ops.py": "import meristem.surgery.resize"}, "never import each other"),
         ({"meristem/control/budget.py": "from meristem import trace"}, "never import each other"),
         ({"meristem/grower.py": "from meristem import MeristemError"}, "not from the front"),
-        ({"meristem/testing.py": "from meristem.models import resnet"}, "never imports the bench side"),
-        ({"meristem/export.py": "import meristem_recipes.cifar"}, "never imports the bench side"),
-        ({"meristem/__init__.py": "from meristem.cli import main"}, "not the bench side"),
+        ({"meristem/testing.py": "from meristem_bench.models import resnet"}, "never imports the bench side"),
+        ({"meristem/export.py": "import meristem_bench.recipes.cifar"}, "never imports the bench side"),
+        ({"meristem/__init__.py": "from meristem_bench.cli import main"}, "not the bench side"),
         (
             {"meristem/models/resnet.py": "from meristem.errors import MeristemError"},
             "imports nothing of meristem",

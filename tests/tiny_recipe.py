@@ -6,9 +6,9 @@ _TEXT = """
 import os, time
 import torch
 from torch import nn
-from meristem.data.arrays import Arrays
-from meristem.run import Run
-from meristem.task import Classification
+from meristem_bench.data.arrays import Arrays
+from meristem_bench.runs.run import Run
+from meristem_bench.runs.task import Classification
 
 def load(run):
     inputs = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import meristem
-from meristem.folder import Folder
-from meristem.run import Record, Run
+from meristem_bench.runs.folder import Folder
+from meristem_bench.runs.run import Record, Run
 
 
 class Watch:

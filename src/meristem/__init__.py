@@ -4,13 +4,13 @@ from meristem.control.budget import Budget
 from meristem.control.method import Method, methods
 from meristem.cost.count import count_macs, count_params
 from meristem.errors import MeristemError
-from meristem.export import export, load, save
+from meristem.gating.unit_gates import Gates
 from meristem.grower import Grower
+from meristem.io.export import export, load, save
 from meristem.space.plan import Plan
 from meristem.space.space import Space
-from meristem.surgery.attach import Gates
 from meristem.surgery.live import Live
-from meristem.trace.trace import trace
+from meristem.tracing.trace import trace
 
 __all__ = [
     "Budget",

@@ -1,5 +1,5 @@
 """``python -m meristem``."""
 
-from meristem.cli import main
+from meristem_bench.cli import main
 
 raise SystemExit(main())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
 
 class MeristemError(Exception):
     """Base of all errors raised for a user's mistake or an unsupported request."""
@@ -29,3 +32,10 @@ class DataError(MeristemError):
 
 class BudgetError(MeristemError):
     """A budget is not understood, or no network of the space meets it."""
+
+
+def nearest(name: str, known: Collection[str], shown: Collection[str] | None = None) -> str:
+    """What the user may have meant by a name that does not exist, then all names there are, or those to be shown."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{meant}There are: {', '.join(known if shown is None else shown)}"

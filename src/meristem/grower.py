@@ -15,36 +15,37 @@ import numpy as np
 import torch
 from torch import nn, optim
 
-from meristem import checkpoint
-from meristem.control import arguments
+from meristem import grower_checks as arguments
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
-from meristem.control.learning import Epoch, first_scores
-from meristem.control.method import PAPER_STEPS, Method, Side
-from meristem.control.start import first_units
+from meristem.control.first_network import first_units
+from meristem.control.method import PAPER_STEPS, GatePlacement, Method
+from meristem.control.scores import Epoch, first_scores
 from meristem.control.trajectory import plan_trajectory
 from meristem.cost.count import cost_at
 from meristem.cost.ledger import Ledger
+from meristem.cost.memory import peak_bytes
 from meristem.cost.price import Prices
+from meristem.distributed import agreed, agreed_numbers
 from meristem.errors import FileError, MeristemError, SurgeryError
-from meristem.export import export, save
-from meristem.gate import FloatArray
+from meristem.gating.block_gates import BlockGates
+from meristem.gating.lasso import UnitLasso
+from meristem.gating.opening import Opening
+from meristem.gating.placement import making, reading
+from meristem.gating.pulls import Pulls
+from meristem.gating.unit_gates import Gates
 from meristem.history import History, Record, counts, live_blocks, statistics
-from meristem.process import agreed, agreed_numbers, peak_bytes
+from meristem.io import checkpoint
+from meristem.io.export import export, save
+from meristem.space.arrays import FloatArray
 from meristem.space.plan import Plan
 from meristem.space.space import Space
-from meristem.surgery.attach import Gates
-from meristem.surgery.lasso import UnitLasso
 from meristem.surgery.live import Live, scale_reads
-from meristem.surgery.opening import Opening
-from meristem.surgery.optim import lr_frac
-from meristem.surgery.passing import Passing
-from meristem.surgery.pull import Pulls
-from meristem.surgery.sides import making, reading
-from meristem.trace.trace import trace
+from meristem.surgery.optimizer import lr_frac
+from meristem.tracing.trace import trace
 
 _KIND = "meristem-checkpoint-1"
-_SIDES = {Side.READING: reading, Side.MAKING: making}
+_PLACEMENTS = {GatePlacement.READING: reading, GatePlacement.MAKING: making}
 
 
 class Grower:
@@ -89,7 +90,7 @@ class Grower:
         step_samples = arguments.samples_of_a_step(example_inputs, batch_size)
         self._prices = Prices(self.space)
         self.trajectory = plan_trajectory(
-            budget, self.method.course, self._prices, self.method.freeze, epochs, fine_tune
+            budget, self.method.schedule, self._prices, self.method.freeze, epochs, fine_tune
         )
         self._rng = np.random.default_rng(seed)
         self.history = History(history)
@@ -103,11 +104,11 @@ class Grower:
         self._lr_start, self._lr_fracs = float(optimizer.param_groups[0]["lr"]), 0.0
         self._steps, self._steps_planned = 0, PAPER_STEPS
         self.ledger = Ledger(self._prices.dense["macs"] * step_samples)
-        slots = _SIDES[self.method.side](self.space)
+        slots = _PLACEMENTS[self.method.side](self.space)
         scores = first_scores(self.live.masks, self.space)
         self._learner = self.method.learning.learner(scores, self._rng, tuple(self.space.blocks))
         self._opening = Opening(self.method.opening, {group for group in self.space.blocks if len(start[group])})
-        self._passing = Passing(self.live, self._learner.values, self._opening)
+        self._passing = BlockGates(self.live, self._learner.values, self._opening)
         self._pulls = Pulls(self.live, slots, self._passing)
         lasso = self.method.lasso
         self._lasso = UnitLasso(self.live, lasso.strength, lasso.threshold) if lasso is not None else None
@@ -165,7 +166,7 @@ class Grower:
     def resize_state(self, state: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
 
-        Units that stayed keep their values, fresh and recalled ones start at zero; it is detached from the graph.
+        Units that stayed keep their values, fresh and restored ones start at zero; it is detached from the graph.
         """
         return self.live.resize_state(state)
 
@@ -218,11 +219,11 @@ class Grower:
     def _decide(self, record: Record) -> Decision | None:
         if self.epoch > self.trajectory.last_decision or not self.growing:
             return None
-        overruled = self.live.overruled  # all that lies in an absent block is there to choose from
+        inactive = self.live.inactive  # all that lies in an absent block is there to choose from
         view = View(
             scores=self._scores(),
             beta=self._beta(),
-            live={name: mask | (name in overruled) for name, mask in self.live.masks.items()},
+            live={name: mask | (name in inactive) for name, mask in self.live.masks.items()},
             lived=self.live.lived,
             limits=self.trajectory.at(self.epoch),
             caps=self.trajectory.caps,
@@ -241,8 +242,8 @@ class Grower:
     def _plan(self, decision: Decision) -> Plan:
         """What lies in a block that is absent stays as it is: the block overrules what was decided of it."""
         masks = agreed(decision.live, self._device)
-        overruled = self.space.overruled(masks)
-        return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items() if name not in overruled})
+        inactive = self.space.inactive(masks)
+        return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items() if name not in inactive})
 
     def _beta(self) -> dict[str, FloatArray]:
         grown, temperature = min(self.epoch, self.epochs), self.method.temperature
@@ -253,8 +254,8 @@ class Grower:
         self._strength = strength
         hardness = self.trajectory.hardness(self.epoch) if self.method.freeze < 1.0 else 0.0
         pace = PAPER_STEPS / max(1, self._steps_planned)
-        live, overruled = self.live.active, self.live.overruled
-        self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, overruled))
+        live, inactive = self.live.active, self.live.inactive
+        self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, inactive))
         ages = {group: float(self._drawn[group][0]) for group in self.space.blocks if live[group][0]}
         self._opening.begin(ages, self._device, self._epoch_share)
         self._clock = time.perf_counter()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from meristem.errors import FileError
-from meristem.files import replace_file
-from meristem.gate import BoolArray, FloatArray
+from meristem.io.atomic import replace_file
+from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.plan import Plan
 from meristem.space.space import Space
 
@@ -118,8 +118,8 @@ def counts(plan: Plan | None) -> dict[str, int]:
     changes = plan.changes.values() if plan is not None else ()
     return {
         "grown": sum(len(change.grow) for change in changes),
-        "recalled": sum(len(change.recall) for change in changes),
-        "detached": sum(len(change.detach) for change in changes),
+        "restored": sum(len(change.restore) for change in changes),
+        "pruned": sum(len(change.prune) for change in changes),
     }
 
 

@@ -15,15 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from meristem.space.axis import Axis, BoolArray, IntArray
-from meristem.space.blocks import leave_out
+from meristem.space.absent_blocks import leave_out
+from meristem.space.arrays import BoolArray, IntArray
+from meristem.space.axis import Axis
 from meristem.space.space import Space
-from meristem.trace.calling import call_of
-from meristem.trace.copying import copy_with, named_tensors
-from meristem.trace.labels import Dim
-from meristem.trace.prove import Checker
-from meristem.trace.record import Record, Step
-from meristem.trace.run import Run
+from meristem.tracing.labelled_run import Run
+from meristem.tracing.labels import Dim
+from meristem.tracing.model_call import call_of
+from meristem.tracing.model_copy import copy_with, named_tensors
+from meristem.tracing.observations import Record, Step
+from meristem.tracing.proof import Checker
 
 # Operations in which live units see each other; everything else treats a zero as an absent unit.
 _ACROSS = {

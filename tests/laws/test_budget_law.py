@@ -90,7 +90,7 @@ def step(found: Grower) -> None:
     record = found.step()
     assert min(record["widths"].values()) >= 1, "a group is empty"
     assert {name: int(mask.sum()) for name, mask in before.items()} == record["widths"]
-    moved = record["grown"] + record["recalled"] + record["detached"]
+    moved = record["grown"] + record["restored"] + record["pruned"]
     assert masks_equal(before, found.live.masks) == (moved == 0)
     if found.epoch == found.epochs or record["frozen"]:
         assert moved == 0, "structure changed after the last epoch or the freeze"
@@ -341,7 +341,7 @@ def test_the_advice_of_a_refused_spend_can_be_followed() -> None:
 
 
 def test_a_spend_that_is_no_limit_changes_nothing() -> None:
-    """Asked for all the cost of the dense run, the course is the one without a spend budget."""
+    """Asked for all the cost of the dense run, the schedule is the one without a spend budget."""
     amounts: Mapping[str, Any] = {"params": "36%", "macs": "36%"}
     plain, free = driven("swiglu", Budget(**amounts), 8), driven("swiglu", Budget(**amounts, spend=1.0), 8)
     assert [r["widths"] for r in plain.records] == [r["widths"] for r in free.records]

@@ -15,8 +15,8 @@ from torch import nn
 import meristem
 from helpers import assert_all_near, loss, run
 from meristem import Budget, Grower, Live, Space, methods
-from meristem.init import ZeroOutgoing
-from meristem.models.seeds import basic3_resnet
+from meristem.surgery.fresh import ZeroOutgoing
+from meristem_bench.models.seeds import basic3_resnet
 
 X = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -45,7 +45,7 @@ def train(found: Grower) -> None:
     found.optimizer.step()
 
 
-@pytest.mark.parametrize("preset", ["default", "paper", "gates", "worth"])
+@pytest.mark.parametrize("preset", ["default", "paper", "gates", "search"])
 def test_what_lies_in_an_absent_block_stays_as_it_is(preset: str, space: Space) -> None:
     """One unit at the start; then what it had when the block went, whatever is decided meanwhile."""
     found = grower(space, preset)
@@ -92,7 +92,7 @@ def test_a_fresh_block_is_as_built_however_many_units_come_with_it(space: Space)
     assert bool((read[0] != 0).all())
 
 
-@pytest.mark.parametrize("preset", ["default", "worth"])
+@pytest.mark.parametrize("preset", ["default", "search"])
 def test_export_after_every_step_is_the_live_model(preset: str, space: Space, tmp_path: Path) -> None:
     """Also when blocks have just come in: those are shut, so the export and the files do without them."""
     found, shut = grower(space, preset), 0

@@ -189,7 +189,7 @@ def test_count_is_what_torch_counts(name: str, space_of) -> None:
     model, inputs = build(name, torch.float32)
     live = Live(model, space)
     rng = np.random.default_rng(7)
-    targets = [{}, random_target(space, rng), {g: range(k.least) for g, k in space.groups.items()}]
+    targets = [{}, random_target(space, rng), {g: range(k.min_units) for g, k in space.groups.items()}]
     for target in (*targets, whole(space) | without(space), random_target(space, rng)):
         go(live, target)
         meta = copy.deepcopy(model).eval().to("meta")
@@ -207,7 +207,7 @@ def test_fractional_widths_interpolate(name: str, space_of) -> None:
     """Half a block costs half of it; the cost rises with every unit and every block, inside and outside of blocks."""
     space = space_of(name)
     rng = np.random.default_rng(11)
-    widths = {group: rng.uniform(g.least, g.units) for group, g in space.groups.items()}
+    widths = {group: rng.uniform(g.min_units, g.units) for group, g in space.groups.items()}
     for count in (count_params, count_macs):
         below = count(space, {group: math.floor(width) for group, width in widths.items()})
         above = count(space, {group: math.ceil(width) for group, width in widths.items()})
@@ -236,7 +236,7 @@ def test_the_shallowest_network(name: str, training: bool, space_of) -> None:
     live = Live(model, space)
     go(live, without(space))
     assert_is_masked_reference(live, full, inputs, RandomGates(space))
-    go(live, {group: [] if g.least == 0 else [g.units - 1] for group, g in space.groups.items()})
+    go(live, {group: [] if g.min_units == 0 else [g.units - 1] for group, g in space.groups.items()})
     assert_is_masked_reference(live, full, inputs, RandomGates(space))
 
 
@@ -273,7 +273,7 @@ def test_export_is_plain(name: str, space_of) -> None:
     for path, module in plain.named_modules():
         assert not module._forward_hooks, path
         assert not module._forward_pre_hooks, path
-        assert "meristem" not in type(module).__module__ or "meristem.models" in type(module).__module__
+        assert "meristem" not in type(module).__module__ or "meristem_bench.models" in type(module).__module__
     assert all(tensor.numel() for tensor in plain.state_dict().values())
 
 
@@ -322,11 +322,11 @@ def test_another_process_computes_the_same(space_of, tmp_path: Path) -> None:
 
 @nets
 def test_a_pickle_of_it_needs_nothing_of_ours(name: str, space_of) -> None:
-    """But for the nets themselves, some of which are in meristem.models."""
+    """But for the nets themselves, some of which are in meristem_bench.models."""
     live, gates, _ = shallow(name, space_of(name))
     needed = {module for module, _ in globals_in(pickle.dumps(meristem.export(live, gates)))}
     assert "torch.nn.modules.linear" in needed
-    assert not [module for module in needed if module.startswith("meristem") and "meristem.models" not in module]
+    assert not [module for module in needed if module.startswith("meristem") and "meristem_bench.models" not in module]
 
 
 def globals_in(pickled: bytes) -> Iterator[tuple[str, str]]:

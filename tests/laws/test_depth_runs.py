@@ -21,7 +21,7 @@ from helpers import loss, masks_equal, run
 from meristem import Budget, Grower, Method, Space, methods
 from meristem.control.controller import Exact
 from meristem.cost.price import Prices
-from meristem.models.seeds import basic3_resnet, plain3_net
+from meristem_bench.models.seeds import basic3_resnet, plain3_net
 from nets.deep import MaskedBlock, MaskedLoop
 
 # --- law 6 --------------------------------------------------------------------------------------------------------
@@ -95,13 +95,13 @@ def step(found: Grower) -> None:
     """grower.step(), and what must hold at every epoch of every run."""
     before = found.live.masks
     record = found.step()
-    assert all(width >= found.space.groups[name].least for name, width in record["widths"].items())
+    assert all(width >= found.space.groups[name].min_units for name, width in record["widths"].items())
     assert {name: int(mask.sum()) for name, mask in before.items()} == record["widths"]
     assert record["blocks"] == {
         stage.name: stage.fixed + sum(record["widths"][block.group] for block in stage.blocks)
         for stage in found.space.stages
     }
-    moved = record["grown"] + record["recalled"] + record["detached"]
+    moved = record["grown"] + record["restored"] + record["pruned"]
     assert masks_equal(before, found.live.masks) == (moved == 0)
     assert not (record["frozen"] and moved)
     for metric, planned in record["planned"].items():
@@ -137,7 +137,7 @@ def assert_landed(found: Grower, budget: Budget, exact: bool = True) -> None:
     left = {metric: cap - shares[metric] for metric, cap in caps.items()}
     assert all(value >= -1e-9 for value in left.values()), f"above the budget: {left}"
     if exact and min(left.values()) > 0.01:
-        widths |= {name: found.space.full[name] for name in found.live.overruled}
+        widths |= {name: found.space.full[name] for name in found.live.inactive}
         for name, width in widths.items():
             if width < found.space.full[name]:
                 assert not prices.fits({**widths, name: width + 1}, caps), f"{name} would still fit; left {left}"
@@ -166,7 +166,7 @@ def test_every_preset_ends_under_the_cap(preset: str) -> None:
 
 def test_in_real_training() -> None:
     budget = Budget(params="50%", macs="50%")
-    for method in (None, methods()["gates"](), methods()["worth"]()):
+    for method in (None, methods()["gates"](), methods()["search"]()):
         found = grower("masked", budget, 6, method)
         for _ in range(6):
             for _ in range(2):

@@ -20,16 +20,16 @@ import meristem
 from growing import Growth, assert_same, everything, spoil
 from helpers import assert_all_near, masks_equal, run
 from meristem import Budget
-from meristem.cli import main
-from meristem.data.arrays import Arrays
 from meristem.errors import MeristemError
-from meristem.folder import Folder
-from meristem.loop import carry_out
-from meristem.progress import Progress
-from meristem.rates import Constant, Steps
-from meristem.run import Run, described_run
-from meristem.task import Classification
-from meristem.training import lr_factor
+from meristem_bench.cli import main
+from meristem_bench.data.arrays import Arrays
+from meristem_bench.runs.folder import Folder
+from meristem_bench.runs.loop import carry_out
+from meristem_bench.runs.lr_schedule import Constant, Steps
+from meristem_bench.runs.run import Run, described_run
+from meristem_bench.runs.task import Classification
+from meristem_bench.runs.training import lr_factor
+from meristem_bench.show.progress import Progress
 from watching import Watch, traces
 
 EPOCHS, TUNED, STEPS = 4, 2, 2
@@ -86,7 +86,7 @@ def test_the_budget_is_met_where_growing_ends_and_then_nothing_changes(preset: s
 
 
 def test_growing_is_what_it_is_without(space_of) -> None:
-    """The course, the freeze and the gates' learning rate do not know what comes after."""
+    """The schedule, the freeze and the gates' learning rate do not know what comes after."""
     runs = []
     for more in ({}, {"fine_tune": TUNED}):
         torch.manual_seed(1)
@@ -260,7 +260,7 @@ def test_a_method_without_a_plan_shows_none(tmp_path: Path, capsys: pytest.Captu
 def test_a_sweep_needs_no_budgets_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["sweep", RECIPE, "--out", "out"]
-    assert main([*words, "--arms", "grown,direct", "--method", "worth", "--set", "budget=params=40%"]) == 0
+    assert main([*words, "--arms", "grown,direct", "--method", "search", "--set", "budget=params=40%"]) == 0
     grown, direct = (
         json.loads(Path(f"out/params=40%/{arm}-seed0/result.json").read_text()) for arm in ("grown", "direct")
     )

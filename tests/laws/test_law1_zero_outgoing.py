@@ -3,7 +3,7 @@
 Why: a fresh unit changes the output only through whoever reads it. If every reader multiplies it by zero, nothing of it
 arrives. Two kinds of groups are exempt, because there the unit also acts otherwise than through such a reader:
 
-* ``across``: a norm, a mean or a softmax runs across the units, so a fresh unit moves the others' statistics;
+* ``mixes_units``: a norm, a mean or a softmax runs across the units, so a fresh unit moves the others' statistics;
 * impure readers: the same dimension of a tensor both makes and reads the unit (a tied embedding), or the units are read
   by no stored weight at all (two activations are contracted, or the weight is computed from others). Zeroing would then
   also wipe out what makes the unit, or there is nothing to zero.
@@ -24,8 +24,8 @@ from torch import nn
 
 from helpers import assert_all_near, build, loss, random_target, run
 from meristem import Live, Space
-from meristem.init import ZeroOutgoing
 from meristem.space.space import Role
+from meristem.surgery.fresh import ZeroOutgoing
 from zoo import ZOO
 
 # What each block adds to the stream comes last out of these. Plain blocks add nothing: they replace what goes in.
@@ -47,7 +47,7 @@ def readers_are_pure(space: Space, group: str) -> bool:
 
 
 def covered(space: Space) -> list[str]:
-    return [name for name, group in space.groups.items() if not group.across and readers_are_pure(space, name)]
+    return [name for name, group in space.groups.items() if not group.mixes_units and readers_are_pure(space, name)]
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])

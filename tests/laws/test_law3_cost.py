@@ -37,7 +37,7 @@ def test_count_is_what_torch_counts(name: str, space_of) -> None:
     assert live.widths == space.full
     rng = np.random.default_rng(7)
     # torch.einsum multiplies instead of contracting a dimension of size one, and torch counts no multiplications.
-    least = {group: range(max(g.least, 1 + (name == "einsum"))) for group, g in space.groups.items()}
+    least = {group: range(max(g.min_units, 1 + (name == "einsum"))) for group, g in space.groups.items()}
     for target in ({}, random_target(space, rng), {group: [] for group in space.groups}, random_target(space, rng)):
         go(live, {group: {*units, *least[group]} for group, units in target.items()})
         assert count_params(space, live.widths) == sum(p.numel() for p in model.parameters())
@@ -49,7 +49,7 @@ def test_fractional_widths_interpolate(name: str, space_of) -> None:
     """Rounding every width down gives no more, rounding up no less; and one group alone moves the cost smoothly."""
     space = space_of(name)
     rng = np.random.default_rng(11)
-    widths = {group: rng.uniform(g.least, g.units) for group, g in space.groups.items()}
+    widths = {group: rng.uniform(g.min_units, g.units) for group, g in space.groups.items()}
     below = {group: math.floor(width) for group, width in widths.items()}
     above = {group: math.ceil(width) for group, width in widths.items()}
     for count in (count_params, count_macs):

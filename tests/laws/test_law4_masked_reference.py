@@ -43,5 +43,5 @@ def test_gates_on_the_smallest_network(name: str, training: bool, space_of) -> N
     model, inputs = build(name)
     full = copy.deepcopy(model.train(training))
     live = Live(model, space)
-    go(live, {group: range(g.units - g.least, g.units) for group, g in space.groups.items()})
+    go(live, {group: range(g.units - g.min_units, g.units) for group, g in space.groups.items()})
     assert_is_masked_reference(live, full, inputs, RandomGates(space))

@@ -70,7 +70,7 @@ import sys
 from pathlib import Path
 import torch
 import meristem
-from meristem.trace.run import Run
+from meristem.tracing.labelled_run import Run
 from zoo import ZOO
 torch.set_num_threads(1)
 
@@ -130,7 +130,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory, space_of) -> Path:
 @nets
 @pytest.mark.parametrize("file", ["outputs.pt", "unpickled.pt"], ids=["saved and loaded", "pickled, without meristem"])
 def test_another_process_computes_the_same(name: str, file: str, saved: Path) -> None:
-    from meristem.trace.copying import tensors_in
+    from meristem.tracing.model_copy import tensors_in
 
     expected = torch.load(saved / name / "expected.pt")
     assert_all_near(tensors_in(torch.load(saved / name / file)), expected, 1e-5)

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 import meristem
 from helpers import NOISE, RandomGates, assert_near, go, live_part, run
 from meristem import Gates, Live, Space
-from meristem.space.states import state_tensors
+from meristem.space.state_tensors import state_tensors
 from meristem.testing import masked_reference
 from nets.recurrent import Recurrent, Stateful, StatefulCell
 
@@ -66,7 +66,7 @@ def target(space: Space, seed: int) -> dict[str, list[int]]:
     """A little more than half of the units of every group, so that two targets share some."""
     rng = np.random.default_rng(seed)
     return {
-        name: sorted(rng.permutation(g.units)[: max(g.least, (g.units + 1) // 2)].tolist())
+        name: sorted(rng.permutation(g.units)[: max(g.min_units, (g.units + 1) // 2)].tolist())
         for name, g in space.groups.items()
     }
 
@@ -167,7 +167,7 @@ def test_a_projected_layer_stays_wider_than_its_projection() -> None:
     """Torch tells a projection by the two sizes being different, so a plan that could make them equal is refused."""
     model, chunks = built("projected")
     space = meristem.trace(model, chunks[0], carried=1)
-    assert {name: (group.least, group.units) for name, group in space.groups.items()} == {
+    assert {name: (group.min_units, group.units) for name, group in space.groups.items()} == {
         "embed": (1, 4),
         "layers.0": (4, 8),
         "layers.0:2": (1, 3),
@@ -175,7 +175,7 @@ def test_a_projected_layer_stays_wider_than_its_projection() -> None:
     live = Live(model, space)
     with pytest.raises(meristem.MeristemError, match="would have 3; at least 4 of its 8 units must stay live"):
         live.plan({"layers.0": [0, 1, 2]})
-    go(live, {name: range(group.least) for name, group in space.groups.items()})
+    go(live, {name: range(group.min_units) for name, group in space.groups.items()})
     run(model, chunks[:1])
 
 

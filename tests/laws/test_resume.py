@@ -24,9 +24,10 @@ import torch
 
 from growing import KINDS, PRESETS, Growth, assert_same, everything, spoil, timeless
 from helpers import assert_untouched, state_of
-from meristem import Budget, checkpoint, methods
+from meristem import Budget, methods
 from meristem.errors import FileError
 from meristem.history import read_history
+from meristem.io import checkpoint
 
 TESTS = Path(__file__).parents[1]
 LEARNING = ("default", "gates", "paper")  # the presets that keep different things between steps

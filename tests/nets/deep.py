@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from meristem.models.seeds import basic3_resnet, bottleneck4_resnet, plain3_net
-from meristem.models.wide_resnet import WideResNet
+from meristem_bench.models.seeds import basic3_resnet, bottleneck4_resnet, plain3_net
+from meristem_bench.models.wide_resnet import WideResNet
 from nets.common import mlp
 from nets.tokens import FusedAttention, MatmulAttention, TokenNet, Transposed
 
@@ -63,10 +63,10 @@ class MixerBlock(nn.Module):
     def __init__(self, c: int, hidden: int, tokens: int = 4) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(c), nn.LayerNorm(c)
-        self.across, self.along = Transposed(mlp(tokens, 6, tokens)), mlp(c, hidden, c)
+        self.mixes_units, self.along = Transposed(mlp(tokens, 6, tokens)), mlp(c, hidden, c)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.across(self.norm1(x))
+        x = x + self.mixes_units(self.norm1(x))
         return x + self.along(self.norm2(x))
 
 

@@ -16,11 +16,11 @@ from deep import DEEP
 from growing import PRESETS, Growth, batch
 from helpers import assert_all_near, loss, run
 from meristem import Budget, Method, methods
-from meristem.control.autogrow import AutoGrow
 from meristem.control.method import autogrow
-from meristem.gate import Sigmoid
-from meristem.init import AsBuilt
-from meristem.schedule import Course
+from meristem.control.rivals.autogrow import AutoGrow
+from meristem.control.schedule import Schedule
+from meristem.gating.kinds import Sigmoid
+from meristem.surgery.fresh import AsBuilt
 
 MOVING = [preset for preset in PRESETS if preset != "uniform"]
 presets = pytest.mark.parametrize("preset", PRESETS)
@@ -98,24 +98,24 @@ def test_what_is_overruled_does_not_tick(preset: str, space_of) -> None:
     while grower.epoch < 6:
         drawn = {name: values.copy() for name, values in grower._drawn.items()}
         scores = grower._learner.scores
-        overruled = [g for g, owner in space.inner.items() if not grower.live.masks[owner][0]]
-        assert grower.live.overruled == set(overruled)
+        inactive = [g for g, owner in space.inner.items() if not grower.live.masks[owner][0]]
+        assert grower.live.inactive == set(inactive)
         masks = grower.live.masks
         absent = [group for group in space.blocks if not masks[group][0]]
         growth.go(growth.done + growth.steps)
-        for name in (*overruled, *absent):
+        for name in (*inactive, *absent):
             assert np.array_equal(grower._drawn[name], drawn[name]), name
             assert name not in grower.records[-1]["temperature"]
             assert name not in grower.records[-1]["gates"]
             if preset == "default":
                 assert np.array_equal(grower._learner.scores[name], scores[name]), name
-        for name in set(space.groups) - {*overruled, *absent}:
+        for name in set(space.groups) - {*inactive, *absent}:
             assert np.array_equal(grower._drawn[name], drawn[name] + masks[name])
-        seen |= bool(overruled)
+        seen |= bool(inactive)
     assert seen
 
 
-@pytest.mark.parametrize("preset", ["default", "worth"])
+@pytest.mark.parametrize("preset", ["default", "search"])
 def test_live_blocks_have_evidence(preset: str, space_of) -> None:
     torch.manual_seed(0)
     budget = Budget(params="90%")
@@ -181,7 +181,7 @@ def test_a_compiled_model_opens_its_blocks_too(space_of) -> None:
 
 
 def test_the_first_network_is_open(space_of) -> None:
-    method = replace(methods()["default"](), course=Course(start=1.0))
+    method = replace(methods()["default"](), schedule=Schedule(start=1.0))
     growth = Growth("deep_residual", space_of("deep_residual"), method, budget=Budget(params="90%"), epochs=4)
     grower = growth.grower
     first = [group for group in grower.space.blocks if grower.live.masks[group][0]]

@@ -19,18 +19,19 @@ from growing import PRESETS, Growth, assert_same, everything
 from helpers import assert_all_near, assert_untouched, build, loss, masks_equal, run, state_of
 from meristem import Budget, Grower, MeristemError, Method, methods
 from meristem.control.controller import Exact
-from meristem.control.learning import Descent
-from meristem.control.method import Side
-from meristem.gate import Concrete, Even, Sigmoid
+from meristem.control.draws import Even
+from meristem.control.method import GatePlacement
+from meristem.control.scores import Descent
+from meristem.gating.kinds import Concrete, Sigmoid
 from meristem.history import read_history
-from meristem.surgery.optim import lr_frac
+from meristem.surgery.optimizer import lr_frac
 
 HALF = Budget(params="50%")
 # Gates that scale, with a freeze, noise, or where units are made: more than the presets have.
 SCALING = {
     "sigmoid": Method(Descent(Sigmoid()), Exact(draw=Even())),
     "concrete": Method(Descent(Concrete()), Exact(draw=Even())),
-    "making": Method(Descent(Sigmoid()), Exact(draw=Even()), side=Side.MAKING),
+    "making": Method(Descent(Sigmoid()), Exact(draw=Even()), side=GatePlacement.MAKING),
 }
 ALL = {**{name: make() for name, make in methods().items()}, **SCALING}
 
@@ -329,7 +330,7 @@ def test_a_module_that_only_looks_like_a_wrapper(space_of) -> None:
     assert grown.model is model
 
 
-# --- the course of a run ------------------------------------------------------------------------------------------
+# --- the schedule of a run ------------------------------------------------------------------------------------------
 
 
 def test_called_too_often(space_of) -> None:

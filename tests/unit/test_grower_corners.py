@@ -17,9 +17,9 @@ from deep import DEEP
 from growing import Growth
 from helpers import assert_all_near, loss, run
 from meristem import Budget, Grower, MeristemError, methods
-from meristem.control.learning import first_scores
 from meristem.control.method import direct
-from meristem.init import AsBuilt
+from meristem.control.scores import first_scores
+from meristem.surgery.fresh import AsBuilt
 
 HALF = Budget(params="50%")
 PAPER = replace(methods()["paper"](), learning=replace(methods()["paper"]().learning, per_run=False))
@@ -195,6 +195,6 @@ def test_numbers_of_numpy_and_numbers_without_sense(space_of, tmp_path: Path) ->
     with pytest.raises(MeristemError, match=r"widths must be whole numbers, got 4\.0 for a"):
         Growth("mlp", space_of("mlp"), direct({"a": 4.0, "b": 2}), epochs=4)
     method = methods()["default"]()
-    method = replace(method, course=replace(method.course, peak=float("inf")))
+    method = replace(method, schedule=replace(method.schedule, peak=float("inf")))
     high = Growth("mlp", space_of("mlp"), method, budget=Budget(params="50%", spend="45%"), epochs=20)
     assert high.grower.expected_spend_frac <= 0.45

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meristem.control.fit import even, fit
-from meristem.control.value import Standing, Value
+from meristem.control.draws import Draw, Independent, Ranked, sigmoid
+from meristem.control.fit_budget import even, fit
+from meristem.control.order import Standing, Value
 from meristem.cost.price import Prices
 from meristem.errors import MeristemError
-from meristem.gate import BoolArray, Draw, FloatArray, Independent, Ranked, sigmoid
+from meristem.space.arrays import BoolArray, FloatArray
 
 _WIDEST = 2**20  # far above any layer, and small enough to count with
 
@@ -143,7 +144,7 @@ def solve_push(
 
     def fits(push: float) -> bool:
         chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
-        widths = {name: max(float(prices.space.groups[name].least), float(p.sum())) for name, p in chances.items()}
+        widths = {name: max(float(prices.space.groups[name].min_units), float(p.sum())) for name, p in chances.items()}
         return prices.fits(widths, limits)
 
     # Beyond these every gate is shut or open. A wider bracket would let pushes add up where the plan is the full model.
@@ -178,7 +179,7 @@ class Feedback:
         chances = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}
         drawn = {name: self.draw(p, view.live[name], rng) for name, p in chances.items()}
         for name, mask in drawn.items():
-            missing = view.prices.space.groups[name].least - int(mask.sum())
+            missing = view.prices.space.groups[name].min_units - int(mask.sum())
             if missing > 0:
                 mask[np.argsort(np.where(mask, np.inf, -chances[name]), kind="stable")[:missing]] = True
         widths = {name: int(mask.sum()) for name, mask in drawn.items()}

@@ -7,20 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from meristem.control.autogrow import AutoGrow
 from meristem.control.controller import Controller, Exact, Feedback, Keep
-from meristem.control.iss import Lasso, Survivors
-from meristem.control.learning import Chance, Descent, Evidence, Learning, Nothing
-from meristem.control.value import InStep, Worth
+from meristem.control.draws import Even
+from meristem.control.order import ImportancePerPrice, InStep
+from meristem.control.rivals.autogrow import AutoGrow
+from meristem.control.rivals.iss import Lasso, Survivors
+from meristem.control.schedule import Schedule
+from meristem.control.scores import Chance, Descent, Importance, Learning, Nothing
+from meristem.control.temperature import PerUnit, Temperature
 from meristem.errors import MeristemError
-from meristem.gate import Even, Open, PerUnit, Temperature
-from meristem.init import AsBuilt, Fresh, RandomLastNorm, ZeroOutgoing
-from meristem.schedule import Course
+from meristem.gating.kinds import Open
+from meristem.surgery.fresh import AsBuilt, Fresh, RandomLastNorm, ZeroOutgoing
 
 PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
 
 
-class Side(Enum):
+class GatePlacement(Enum):
     """Where a gate multiplies: where its unit is read (the default) or where it is made (the paper's placement)."""
 
     READING = "reading"
@@ -31,19 +33,19 @@ class Side(Enum):
 class Method:
     """How a network grows.
 
-    ``learning`` moves the scores, ``controller`` turns them into the next network, ``course`` is the planned cost,
+    ``learning`` moves the scores, ``controller`` turns them into the next network, ``schedule`` is the planned cost,
     ``fresh`` what new units start with. ``freeze`` is the progress from which on structure stays and gates harden.
     ``opening`` is how many epochs a fresh block takes to open; 0: it is open at once.
     """
 
-    learning: Learning = Evidence()
+    learning: Learning = Importance()
     controller: Controller = Exact(InStep())
-    course: Course = Course()
+    schedule: Schedule = Schedule()
     temperature: Temperature = PerUnit()
     fresh: Fresh = ZeroOutgoing()
     freeze: float = 0.75
     opening: float = 1.0
-    side: Side = Side.READING
+    side: GatePlacement = GatePlacement.READING
     widths: tuple[tuple[str, int], ...] | None = None  # of the start; None: the same share of every group
     full_width: bool = False  # the start has all units, and no block that may be absent
     native_scale: bool = False  # at the start, weights as wide as if the model had been built at that size
@@ -59,20 +61,21 @@ class Method:
 
 
 def default() -> Method:
-    """The planned cost is met exactly at every epoch, groups grow in step, evidence decides which units live."""
+    """The planned cost is met exactly at every epoch, groups grow in step, importance decides which units live."""
     return Method()
 
 
-def worth() -> Method:
-    """The default with groups that compete: more evidence for the price of a unit makes a group wider.
+def search() -> Method:
+    """The default with groups that compete: more importance for the price of a unit makes a group wider.
 
-    The evidence of a group's units together says what the group is worth, so it is taken as it is (``youth=0``).
+    The importance of a group's units together says what the group is worth, so it is taken as it is
+    (``grace_epochs=0``).
     """
-    return Method(learning=Evidence(youth=0), controller=Exact(Worth()))
+    return Method(learning=Importance(grace_epochs=0), controller=Exact(ImportancePerPrice()))
 
 
 def chance() -> Method:
-    """The default's growth with random instead of learned evidence."""
+    """The default's growth with random instead of learned importance."""
     return Method(learning=Chance())
 
 
@@ -86,13 +89,13 @@ def paper() -> Method:
 
     In a run of as many steps as the paper's the gate learning rate is the paper's; in a shorter one it is higher.
     """
-    course = Course(start=0.0, grown=0.0, peak=1.0)
-    return Method(Descent(), Feedback(), course, PerUnit(), AsBuilt(), freeze=1.0, opening=0.0)
+    schedule = Schedule(start=0.0, grow_until=0.0, peak=1.0)
+    return Method(Descent(), Feedback(), schedule, PerUnit(), AsBuilt(), freeze=1.0, opening=0.0)
 
 
 def uniform() -> Method:
     """Nothing grows: every group has the same share of its units from the start, trained from scratch."""
-    return Method(Nothing(), Keep(), Course(start=1.0, grown=0.0, peak=1.0), freeze=0.0, native_scale=True)
+    return Method(Nothing(), Keep(), Schedule(start=1.0, grow_until=0.0, peak=1.0), freeze=0.0, native_scale=True)
 
 
 def direct(widths: Mapping[str, int]) -> Method:
@@ -102,8 +105,8 @@ def direct(widths: Mapping[str, int]) -> Method:
 
 def autogrow() -> Method:
     """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
-    course = Course(start=0.0, grown=0.0, peak=1.0)
-    return Method(Nothing(), AutoGrow(), course, fresh=RandomLastNorm(), opening=0.0, full_width=True)
+    schedule = Schedule(start=0.0, grow_until=0.0, peak=1.0)
+    return Method(Nothing(), AutoGrow(), schedule, fresh=RandomLastNorm(), opening=0.0, full_width=True)
 
 
 def paper_nas() -> Method:
@@ -117,13 +120,15 @@ def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
 
     After the last decision what is left is trained without the lasso.
     """
-    course = Course(start=math.inf, grown=0.0, peak=math.inf, held=1.0, landed=1.0)  # all of it until the last decision
-    return Method(Nothing(), Survivors(compact), course, lasso=lasso or Lasso())
+    schedule = Schedule(
+        start=math.inf, grow_until=0.0, peak=math.inf, hold_until=1.0, land_at=1.0
+    )  # all of it until the last decision
+    return Method(Nothing(), Survivors(compact), schedule, lasso=lasso or Lasso())
 
 
 def methods() -> dict[str, Callable[[], Method]]:
     """All presets by name."""
-    return {"default": default, "worth": worth, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}
+    return {"default": default, "search": search, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}
 
 
 def named_methods() -> dict[str, Callable[[], Method]]:

@@ -1,4 +1,4 @@
-"""The planned cost of a run: from a budget and a course to one path per metric, solved for a spend budget if asked."""
+"""The planned cost of a run: from a budget and a schedule to one path per metric, solved for a spend budget."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from meristem.control.budget import Budget
-from meristem.control.fit import even, fit
+from meristem.control.fit_budget import even, fit
+from meristem.control.schedule import Path, Schedule
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
-from meristem.schedule import Course, Path
 
 _SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
 
@@ -52,23 +52,25 @@ class Trajectory:
 
 
 def plan_trajectory(
-    budget: Budget, course: Course, prices: Prices, freeze: float, epochs: int, fine_tune: int = 0
+    budget: Budget, schedule: Schedule, prices: Prices, freeze: float, epochs: int, fine_tune: int = 0
 ) -> Trajectory:
     """The trajectory of a run; refuses a spend budget that even the slowest growth would break.
 
     A spend budget is kept by planning the macs: they never stand above a path whose mean over the epochs, those of
-    fine-tuning included, is the spend. The course gives way in two steps: it gives up its peak, then it grows later.
+    fine-tuning included, is the spend. The schedule gives way in two steps: it gives up its peak, then it grows later.
     """
     # Structure is decided at the freeze for the last time, and never after the last epoch.
     last = max(0, min(epochs - 1, int(freeze * epochs + 1e-9)))
-    course = replace(course, **{name: min(getattr(course, name), freeze) for name in ("grown", "held", "landed")})
+    schedule = replace(
+        schedule, **{name: min(getattr(schedule, name), freeze) for name in ("grow_until", "hold_until", "land_at")}
+    )
     caps = budget.shares(prices)
     spend = budget.spend_share
     if spend is None:
-        return Trajectory(_paths(course, caps, prices), dict(caps), epochs, last, fine_tune)
+        return Trajectory(_paths(schedule, caps, prices), dict(caps), epochs, last, fine_tune)
     if "macs" not in caps:
         caps["macs"] = max(caps["params"], prices.smallest["macs"])
-    useful = replace(course, peak=min(course.peak, 1 / min(caps.values())))  # above it the full network is reached
+    useful = replace(schedule, peak=min(schedule.peak, 1 / min(caps.values())))  # above it the full network is reached
     for candidate in _slower(useful, freeze):
         trajectory = Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)
         if trajectory.spend_frac() <= spend:
@@ -80,14 +82,17 @@ def plan_trajectory(
     )
 
 
-def _paths(course: Course, caps: Mapping[str, float], prices: Prices) -> dict[str, Path]:
-    return {name: course.path(prices.smallest[name], cap) for name, cap in caps.items()}
+def _paths(schedule: Schedule, caps: Mapping[str, float], prices: Prices) -> dict[str, Path]:
+    return {name: schedule.path(prices.smallest[name], cap) for name, cap in caps.items()}
 
 
-def _slower(course: Course, latest: float) -> list[Course]:
-    """The course itself, then with less and less of a peak, then growing later and later, up to ``latest``."""
+def _slower(schedule: Schedule, latest: float) -> list[Schedule]:
+    """The schedule itself, then with less and less of a peak, then growing later and later, up to ``latest``."""
     steps = 50
-    flat = replace(course, peak=1.0, start=0.0)
-    lower = [replace(course, peak=1.0 + (course.peak - 1.0) * (1 - n / steps)) for n in range(steps + 1)]
-    later = [replace(flat, grown=course.grown + (latest - course.grown) * n / steps) for n in range(steps + 1)]
+    flat = replace(schedule, peak=1.0, start=0.0)
+    lower = [replace(schedule, peak=1.0 + (schedule.peak - 1.0) * (1 - n / steps)) for n in range(steps + 1)]
+    later = [
+        replace(flat, grow_until=schedule.grow_until + (latest - schedule.grow_until) * n / steps)
+        for n in range(steps + 1)
+    ]
     return lower + later

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from meristem.space.arrays import BoolArray, IntArray
 
 FREE_OF_UNITS = -1  # a position no unit owns is always there
 

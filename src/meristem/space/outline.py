@@ -55,7 +55,7 @@ def _group(space: Space, name: str, share: float) -> dict[str, Any]:
         "name": name,
         "units": group.units,
         "kind": group.kind,
-        "across": group.across,
+        "mixes_units": group.mixes_units,
         "params_frac": share,
         "makers": makers,
         "along": along,

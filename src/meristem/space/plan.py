@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from meristem.errors import PlanError
-from meristem.space.axis import BoolArray, IntArray
+from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.space import Group, Space
 
 
@@ -20,13 +20,13 @@ class Change:
 
     keep: tuple[int, ...]
     grow: tuple[int, ...] = ()
-    recall: tuple[int, ...] = ()
-    detach: tuple[int, ...] = ()
+    restore: tuple[int, ...] = ()
+    prune: tuple[int, ...] = ()
 
     @property
     def live(self) -> tuple[int, ...]:
         """The units that are live afterwards."""
-        return tuple(sorted(self.keep + self.grow + self.recall))
+        return tuple(sorted(self.keep + self.grow + self.restore))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def plan_to(
             raise PlanError(f"the space has no group {name!r}; it has {_some(space.groups)}")
         wanted = np.zeros(space.groups[name].units, dtype=np.bool_)
         chosen = _whole_numbers(name, units)
-        if len(chosen) < space.groups[name].least:
+        if len(chosen) < space.groups[name].min_units:
             raise PlanError(_too_few(space.groups[name], len(chosen)))
         if len(chosen) and (chosen[0] < 0 or chosen[-1] >= len(wanted)):
             raise PlanError(f"group {name!r} has units 0 to {len(wanted) - 1}, got {chosen[0]} to {chosen[-1]}")
@@ -60,15 +60,15 @@ def plan_to(
         changes[name] = Change(
             keep=_indices(wanted & live[name]),
             grow=_indices(wanted & ~live[name] & ~lived[name]),
-            recall=_indices(wanted & ~live[name] & lived[name]),
-            detach=_indices(~wanted & live[name]),
+            restore=_indices(wanted & ~live[name] & lived[name]),
+            prune=_indices(~wanted & live[name]),
         )
     return Plan(changes)
 
 
 def _too_few(group: Group, live: int) -> str:
     would = f"would have {live}" if live else "would be empty"
-    least = "one" if group.least == 1 else str(group.least)
+    least = "one" if group.min_units == 1 else str(group.min_units)
     return f"group {group.name!r} {would}; at least {least} of its {group.units} units must stay live"
 
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from meristem.space.axis import Axis, BoolArray
+from meristem.space.arrays import BoolArray
+from meristem.space.axis import Axis
 from meristem.space.table import space_table
 
 DEPTH = "depth"  # the kind of a group whose one unit is a whole block
@@ -61,15 +62,15 @@ class Group:
     """Units that live and die together with all they own.
 
     ``kind`` is ``width``, ``head``, ``recurrent`` or ``depth``: a group of one unit, a block, which may be absent.
-    ``across`` says that a norm, mean or softmax runs across the units, so that what one unit computes depends on which
-    others are live. ``least`` is how few units may be live.
+    ``mixes_units`` says that a norm, mean or softmax runs across the units, so that what one unit computes depends on
+    which others are live. ``min_units`` is how few units may be live.
     """
 
     name: str
     units: int
     kind: str
-    across: bool = False
-    least: int = 1
+    mixes_units: bool = False
+    min_units: int = 1
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Space:
     @property
     def smallest(self) -> dict[str, int]:
         """The smallest network of the space: one unit in nearly every group, and no block that may be absent."""
-        return {name: group.least for name, group in self.groups.items()}
+        return {name: group.min_units for name, group in self.groups.items()}
 
     @cached_property
     def blocks(self) -> Mapping[str, Block]:
@@ -197,7 +198,7 @@ class Space:
             if len(owners) == 1 and (owner := next(iter(owners))) is not None and group != owner
         }
 
-    def overruled(self, live: Mapping[str, BoolArray | float]) -> frozenset[str]:
+    def inactive(self, live: Mapping[str, BoolArray | float]) -> frozenset[str]:
         """The groups that lie in absent blocks; ``live`` are masks or widths."""
         return frozenset(group for group, block in self.inner.items() if not np.any(live[block]))
 

@@ -15,14 +15,14 @@ def space_table(space: Space, most: int = 60) -> str:
     shares = space.group_params_frac
     for group in list(space.groups.values())[:most]:
         made, along, read = space.coupled(group.name)
-        kind = group.kind + (" *" if group.across else "")
+        kind = group.kind + (" *" if group.mixes_units else "")
         rows.append(
             (group.name, kind, str(group.units), f"{shares[group.name]:.1%}", _names(made), _names(along), _names(read))
         )
     lines = [*_aligned(rows)]
     if len(space.groups) > most:
         lines.append(f"... and {len(space.groups) - most} more groups")
-    if any(group.across for group in space.groups.values()):
+    if any(group.mixes_units for group in space.groups.values()):
         lines.append("* a norm, mean or softmax runs across these units")
     if space.pinned:
         lines += ["", "pinned"]

@@ -1,53 +1,129 @@
-"""The rule for fresh units, applied to the values of one tensor that has some."""
+"""What fresh units start with (docs/equations.md, section Fresh units). Pure functions of tensors.
+
+A rule answers two questions. ``made``: the values of fresh units where units are made. ``read``: the values with which
+old and fresh units are read by whoever reads them. In both the units lie along dimension 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from meristem.init import Fresh
-from meristem.space.axis import BoolArray, IntArray
-from meristem.space.space import Role, Space
+
+class Fresh(Protocol):
+    """A rule for fresh units."""
+
+    def made(self, fresh: Tensor) -> Tensor: ...
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
-def with_fresh(
-    space: Space, rule: Fresh, name: str, values: Tensor, positions: Sequence[IntArray], grown: Mapping[str, BoolArray]
-) -> Tensor:
-    """Apply ``rule`` along every dimension with units that are ``grown``; ``positions`` are the live ones of each."""
-    roles = {site.dim: site.roles for site in space.sites if site.tensor == name}
-    for dim, axis in enumerate(space.axes(name)):
-        for part in axis.parts:
-            units = part.units[positions[dim]]
-            fresh = (units >= 0) & grown[part.group][units]
-            if not fresh.any():
-                continue
-            old = (units >= 0) & ~fresh
-            reads = Role.IN in roles[dim] and Role.OUT not in roles[dim]
-            values = _filled(rule, values.transpose(0, dim), units, old, fresh, reads).transpose(0, dim)
-    return values
+@runtime_checkable
+class FreshBlocks(Protocol):
+    """A rule that has an answer of its own for fresh blocks."""
+
+    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor:
+        """The scale, or the shift, of the last batch norm of a fresh block; ``name`` is the tensor's own."""
+        ...
 
 
-def _filled(rule: Fresh, values: Tensor, units: IntArray, old: BoolArray, fresh: BoolArray, reads: bool) -> Tensor:
-    """The rule along dimension 0, where a unit may own several positions."""
-    values = values.clone()
-    blocks, places = [], []
-    for chosen in (old, fresh):
-        rows = np.flatnonzero(chosen)
-        rows = rows[np.argsort(units[rows], kind="stable")]
-        index = torch.from_numpy(rows).to(values.device)
-        places.append(index)
-        blocks.append(
-            values[index].reshape(len(np.unique(units[rows])), -1, *values.shape[1:]) if len(rows) else values[index]
-        )
-    if reads and len(places[0]):
-        kept, made = rule.read(*blocks)
-        values[places[0]] = kept.flatten(0, 1)
-    elif reads:
-        made = blocks[1]
-    else:
-        made = rule.made(blocks[1])
-    values[places[1]] = made.flatten(0, 1)
-    return values
+class LayerPart(Enum):
+    """What a tensor is to its layer."""
+
+    WEIGHT = "weight"  # of a convolution that is not grouped, or of a linear layer; outputs lie along dimension 0
+    BIAS = "bias"  # of the same
+    SCALE = "scale"  # of a batch norm
+    SHIFT = "shift"
+
+
+@runtime_checkable
+class FreshPlainBlocks(Protocol):
+    """A rule that has an answer of its own for fresh blocks without a shortcut, tensor by tensor."""
+
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class AsBuilt:
+    """The model's own initial values, whatever scheme made them (the default)."""
+
+    def made(self, fresh: Tensor) -> Tensor:
+        return fresh
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+        return old, fresh
+
+
+@dataclass(frozen=True)
+class ZeroOutgoing:
+    """Fresh units are read with zeros: growing does not change the function.
+
+    A fresh block without a shortcut passes on what it is given, as far as it can (Eq. Plain): the n-th output of a
+    layer is its n-th input, and a norm shifts by one, so that next to nothing of what follows a ReLU is cut off by the
+    next one. Outputs for which there is no input are as built.
+
+    >>> ZeroOutgoing().read(torch.ones(1, 2), torch.ones(2, 2))[1].tolist()
+    [[0.0, 0.0], [0.0, 0.0]]
+    >>> ZeroOutgoing().plain(LayerPart.WEIGHT, torch.full((3, 2), 0.5)).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
+    """
+
+    def made(self, fresh: Tensor) -> Tensor:
+        return fresh
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+        return old, torch.zeros_like(fresh)
+
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor:
+        if part is not LayerPart.WEIGHT:
+            return torch.full_like(built, part is not LayerPart.BIAS)
+        passed = torch.arange(min(built.shape[:2]), device=built.device)
+        places: tuple[Tensor | int, ...] = (passed, passed, *(size // 2 for size in built.shape[2:]))
+        weight = built.clone()
+        weight[: len(passed)] = 0
+        weight[places] = 1
+        return weight
+
+
+@dataclass(frozen=True)
+class VarianceTransfer:
+    """Keep the variance of what is read: old weights shrink by sqrt(old / new), fresh units come in cancelling pairs.
+
+    >>> old, fresh = VarianceTransfer().read(torch.ones(1, 1), torch.tensor([[1.0], [5.0], [2.0]]))
+    >>> old.tolist(), fresh.tolist()
+    ([[0.5]], [[1.0], [-1.0], [0.0]])
+    """
+
+    def made(self, fresh: Tensor) -> Tensor:
+        paired = fresh.clone()
+        pairs = len(fresh) // 2
+        paired[1 : 2 * pairs : 2] = fresh[0 : 2 * pairs : 2]
+        return paired
+
+    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+        scale = (len(old) / (len(old) + len(fresh))) ** 0.5
+        paired = self.made(fresh)
+        paired[1 : 2 * (len(fresh) // 2) : 2] *= -1
+        if len(fresh) % 2:
+            paired[-1] = 0
+        return old * scale, paired
+
+
+@dataclass(frozen=True)
+class RandomLastNorm(AsBuilt):
+    """AutoGrow's start of a block: as built, but scale and shift of its last batch norm are drawn from N(0, 1).
+
+    >>> RandomLastNorm().last_norm("block.norm.weight", torch.ones(4), seed=0).std().item() > 0
+    True
+    """
+
+    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor:
+        # From the name and the seed alone: it does not matter when the block comes in, nor whether a run was resumed.
+        drawn = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(tuple(built.shape))
+        return torch.from_numpy(drawn).to(built)

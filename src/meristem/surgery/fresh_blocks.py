@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from meristem.init import Fresh, FreshBlocks, FreshPlainBlocks, LayerPart
-from meristem.space.axis import BoolArray
+from meristem.space.arrays import BoolArray
 from meristem.space.space import Role, Space
-from meristem.surgery.tree import Tree
+from meristem.surgery.fresh import Fresh, FreshBlocks, FreshPlainBlocks, LayerPart
+from meristem.surgery.module_tree import ModuleTree
 
 _MIXING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # layers whose outputs may just be their inputs
 
@@ -18,7 +18,7 @@ _MIXING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # layers whose outputs m
 class BlockStarts:
     """The tensors that such a rule is asked for; ``seed`` is that of its random numbers, if it draws some."""
 
-    def __init__(self, tree: Tree, space: Space, seed: int) -> None:
+    def __init__(self, tree: ModuleTree, space: Space, seed: int) -> None:
         self._seed, self._plain, self._norms = seed, _plain_layers(tree, space), _last_norms(tree, space)
 
     def answer(self, rule: Fresh, name: str, built: Tensor, grown: Mapping[str, BoolArray]) -> Tensor | None:
@@ -31,7 +31,7 @@ class BlockStarts:
         return None
 
 
-def _plain_layers(tree: Tree, space: Space) -> dict[str, tuple[str, LayerPart]]:
+def _plain_layers(tree: ModuleTree, space: Space) -> dict[str, tuple[str, LayerPart]]:
     """The tensors of layers in blocks without a shortcut, with the group of the block and what they are to a layer."""
     found: dict[str, tuple[str, LayerPart]] = {}
     made = {site.tensor: site.axis.groups for site in space.sites if Role.OUT in site.roles}
@@ -56,7 +56,7 @@ def _apart(made: Sequence[set[str]]) -> bool:
     return sum(map(len, made)) == len(set().union(*made))
 
 
-def _last_norms(tree: Tree, space: Space) -> dict[str, str]:
+def _last_norms(tree: ModuleTree, space: Space) -> dict[str, str]:
     """The scale and the shift of the last batch norm of every block, if it has one, with the group of the block."""
     found = {}
     for group, block in space.blocks.items():

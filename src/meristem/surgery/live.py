@@ -10,18 +10,19 @@ import torch
 from torch import Tensor, nn, optim
 
 from meristem.errors import PlanError, SurgeryError
-from meristem.init import AsBuilt, Fresh
-from meristem.space.axis import Axis, BoolArray, IntArray
+from meristem.space.arrays import BoolArray, IntArray
+from meristem.space.axis import Axis
 from meristem.space.plan import Plan, plan_to
 from meristem.space.rules import write_size
 from meristem.space.space import Space
-from meristem.surgery.fresh import with_fresh
+from meristem.surgery.carried_state import CarriedStates
+from meristem.surgery.fresh import AsBuilt, Fresh
 from meristem.surgery.fresh_blocks import BlockStarts
-from meristem.surgery.optim import check_supported, replace_parameter, slots_of
+from meristem.surgery.fresh_units import with_fresh
+from meristem.surgery.module_tree import ModuleTree
+from meristem.surgery.optimizer import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
-from meristem.surgery.states import States
 from meristem.surgery.store import Store
-from meristem.surgery.tree import Tree
 
 
 class Live:
@@ -29,7 +30,7 @@ class Live:
 
     ``start`` (units per group) makes the model small at once: the other units of these groups count as never having
     lived, so that they are grown fresh. Without it everything is live. ``fresh`` is the rule for fresh units, see
-    ``meristem.init``, and ``seed`` that of its random numbers, if it draws some.
+    ``meristem.surgery.fresh``, and ``seed`` that of its random numbers, if it draws some.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Live:
                     "the optimizer holds none of the model's parameters; make it from model.parameters() of this model"
                 )
         self.model, self.space, self.optimizer = model, space, optimizer
-        self.tree = Tree(model)
+        self.tree = ModuleTree(model)
         self.fresh: Fresh = fresh or AsBuilt()
         self._block_starts = BlockStarts(self.tree, space, seed)
         self.version = 0
@@ -58,7 +59,7 @@ class Live:
         self._resizable = list(dict.fromkeys(site.tensor for site in space.sites))
         self._channels_last: set[str] = set()
         self._store = Store(lambda name: [axis.restarts for axis in space.axes(name)])
-        self._states = States(space)
+        self._states = CarriedStates(space)
         self._known: dict[str, nn.Parameter] = {}
         self._made_as = self._kept_as()
         self._check_and_adopt(self._never_lived(start or {}))
@@ -82,13 +83,13 @@ class Live:
     @property
     def active(self) -> dict[str, BoolArray]:
         """The live units that take part: not those of groups inside an absent block, which overrules them."""
-        overruled = self.overruled
-        return {name: mask & (name not in overruled) for name, mask in self._masks.items()}
+        inactive = self.inactive
+        return {name: mask & (name not in inactive) for name, mask in self._masks.items()}
 
     @property
-    def overruled(self) -> frozenset[str]:
+    def inactive(self) -> frozenset[str]:
         """The groups that lie in absent blocks."""
-        return self.space.overruled(self._masks)
+        return self.space.inactive(self._masks)
 
     @property
     def lived(self) -> dict[str, BoolArray]:
@@ -109,7 +110,7 @@ class Live:
         """Carry out a plan: resize tensors, move optimizer state, write the sizes that modules remember."""
         masks, grown = self._after(plan)
         slots = slots_of(self.optimizer) if self.optimizer is not None else {}
-        touched = {name for name, change in plan.changes.items() if change.grow or change.recall or change.detach}
+        touched = {name for name, change in plan.changes.items() if change.grow or change.restore or change.prune}
         for name in self._resizable:
             axes = self.space.axes(name)
             if any(group in touched for axis in axes for group in axis.groups):
@@ -150,9 +151,13 @@ class Live:
         for name, change in plan.changes.items():
             if name not in masks:
                 raise PlanError(f"the plan names the group {name!r}, which this space does not have")
-            if len(change.live) < self.space.groups[name].least:
+            if len(change.live) < self.space.groups[name].min_units:
                 few = "empty" if not change.live else f"with {len(change.live)}"
-                least = "one unit" if self.space.groups[name].least == 1 else f"{self.space.groups[name].least} units"
+                least = (
+                    "one unit"
+                    if self.space.groups[name].min_units == 1
+                    else f"{self.space.groups[name].min_units} units"
+                )
                 raise PlanError(f"the plan leaves group {name!r} {few}; at least {least} must stay live")
             expected = plan_to(self.space, {name: change.live}, self._masks, self._lived).changes[name]
             if change != expected:

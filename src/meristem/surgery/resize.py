@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from meristem.space.axis import IntArray
+from meristem.space.arrays import IntArray
 
 Positions = Sequence[IntArray]  # for every dimension, the positions of the full-size tensor, in order
 

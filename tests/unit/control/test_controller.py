@@ -17,9 +17,10 @@ from torch import nn
 import meristem
 from meristem import methods
 from meristem.control.controller import Controller, Exact, Feedback, View, solve_push
-from meristem.control.fit import fit
+from meristem.control.draws import Even, Independent, sigmoid
+from meristem.control.fit_budget import fit
 from meristem.cost.price import Prices
-from meristem.gate import Even, FloatArray, Independent, sigmoid
+from meristem.space.arrays import FloatArray
 
 
 @cache

@@ -11,12 +11,12 @@ from torch import nn
 
 import meristem
 from meristem import Budget
+from meristem.control.schedule import Schedule
 from meristem.control.trajectory import plan_trajectory
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
-from meristem.schedule import Course
 
-COURSE = Course(start=0.1, grown=0.2, peak=2.0, held=0.4, landed=0.6)
+COURSE = Schedule(start=0.1, grow_until=0.2, peak=2.0, hold_until=0.4, land_at=0.6)
 BOTH = Budget(params="40%", macs="30%")
 
 
@@ -39,12 +39,12 @@ def test_one_path_for_each_cap() -> None:
 
 @pytest.mark.parametrize("freeze", [0.1, 0.3, 0.5])
 def test_landed_before_the_freeze(freeze: float) -> None:
-    """A course that is slower than the freeze allows is pulled forward: at the freeze the plan is the budget."""
+    """A schedule that is slower than the freeze allows is pulled forward: at the freeze the plan is the budget."""
     found = plan_trajectory(BOTH, COURSE, prices(), freeze, 100)
     assert found.last_decision == round(100 * freeze)
     assert found.at(found.last_decision) == pytest.approx(found.caps)
     before, after = found.at(found.last_decision - 1)["params"], found.caps["params"]
-    assert before == pytest.approx(after, rel=0.15) or freeze <= COURSE.held
+    assert before == pytest.approx(after, rel=0.15) or freeze <= COURSE.hold_until
 
 
 def test_never_above_the_dense_cost() -> None:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import meristem
-from meristem.models.resnet_cifar import resnet20
-from meristem.models.seeds import basic3_resnet
-from meristem.models.vgg_cifar import vgg16
 from meristem.space.outline import outline, width
+from meristem_bench.models.resnet_cifar import resnet20
+from meristem_bench.models.seeds import basic3_resnet
+from meristem_bench.models.vgg_cifar import vgg16
 from zoo import ZOO
 
 

@@ -1,4 +1,4 @@
-"""Plans: what is kept, grown, recalled and detached, and what is refused."""
+"""Plans: what is kept, grown, restored and detached, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ALL = {"a": np.ones(4, dtype=np.bool_), "b": np.ones(2, dtype=np.bool_)}
 
 
 def test_four_fates() -> None:
-    """Wanted: live is kept, once alive is recalled, never alive is grown. Not wanted: live is detached."""
+    """Wanted: live is kept, once alive is restored, never alive is grown. Not wanted: live is detached."""
     live = {**ALL, "a": np.array([True, True, False, False])}
     lived = {**ALL, "a": np.array([True, True, True, False])}
     plan = plan_to(SPACE, {"a": [3, 2, 0]}, live, lived)
-    assert plan.changes["a"] == Change(keep=(0,), grow=(3,), recall=(2,), detach=(1,))
+    assert plan.changes["a"] == Change(keep=(0,), grow=(3,), restore=(2,), prune=(1,))
     assert plan.changes["a"].live == (0, 2, 3)
     assert "b" not in plan.changes
 

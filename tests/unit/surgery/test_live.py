@@ -60,8 +60,8 @@ def test_a_model_that_is_not_full_size(space_of) -> None:
         ({"a": Change(keep=(), detach=tuple(range(8)))}, "leaves group 'a' empty; at least one unit"),
         ({"a": Change(keep=tuple(range(8)), grow=(99,))}, "group 'a'"),
         ({"a": Change(keep=tuple(range(8)), grow=(3,))}, "group 'a'"),
-        ({"a": Change(keep=tuple(range(7)), detach=(7,), recall=(-1,))}, "group 'a'"),
-        ({"a": Change(keep=tuple(range(7)), detach=(7,), grow=(7,))}, "group 'a'"),
+        ({"a": Change(keep=tuple(range(7)), prune=(7,), restore=(-1,))}, "group 'a'"),
+        ({"a": Change(keep=tuple(range(7)), prune=(7,), grow=(7,))}, "group 'a'"),
     ],
     ids=["unknown group", "other state", "empty", "no such unit", "grow what lives", "negative", "detach and grow"],
 )
@@ -96,9 +96,9 @@ def test_start_counts_as_never_lived(space_of) -> None:
     model, _ = build("mlp")
     live = Live(model, space_of("mlp"), start={"a": [1, 2]})
     assert live.widths == {"a": 2, "b": 6}
-    assert live.plan({"a": [0, 1]}).changes["a"] == Change(keep=(1,), grow=(0,), detach=(2,))
+    assert live.plan({"a": [0, 1]}).changes["a"] == Change(keep=(1,), grow=(0,), prune=(2,))
     go(live, {"a": [1]})
-    assert live.plan({"a": [1, 2]}).changes["a"].recall == (2,)
+    assert live.plan({"a": [1, 2]}).changes["a"].restore == (2,)
 
 
 def test_masks_are_copies(space_of) -> None:

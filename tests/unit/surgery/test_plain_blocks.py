@@ -11,8 +11,8 @@ from torch import nn
 import meristem
 from helpers import go
 from meristem import Live
-from meristem.init import AsBuilt, LayerPart, ZeroOutgoing
-from meristem.models.seeds import basic3_resnet, plain3_net
+from meristem.surgery.fresh import AsBuilt, LayerPart, ZeroOutgoing
+from meristem_bench.models.seeds import basic3_resnet, plain3_net
 
 
 def grown(model: nn.Module, x: torch.Tensor, inner: int | None = None) -> tuple[nn.Module, nn.Module]:

@@ -52,7 +52,7 @@ def test_what_never_lived_takes_no_memory(name: str, space_of) -> None:
 def test_many_blocks_take_no_more_than_a_few(space_of) -> None:
     """The point of it: a deep model that starts shallow keeps as much as a shallow one, and one block more."""
     import meristem
-    from meristem.models.seeds import basic3_resnet
+    from meristem_bench.models.seeds import basic3_resnet
 
     sizes = []
     for blocks in (2, 3, 8):
@@ -175,7 +175,7 @@ def test_partly_grown_the_rest_comes_from_the_same_home(space_of) -> None:
     for narrow in (True, False):
         live = Live(build("deep_residual")[0], space, start=shallow(space))
         if narrow:
-            go(live, {group: [g.units - 1] for group, g in space.groups.items() if g.least})
+            go(live, {group: [g.units - 1] for group, g in space.groups.items() if g.min_units})
             go(live, {group: [0] for group in space.blocks})
         go(live, whole(space))
         found.append(live.model.state_dict())

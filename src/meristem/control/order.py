@@ -1,0 +1,137 @@
+"""Which units are preferred to which: from the importance for live and absent units to one order for all groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from meristem.control.fit_budget import in_stages
+from meristem.space.arrays import BoolArray, FloatArray, IntArray
+from meristem.space.space import Stage
+
+_FLOOR = 1e-30
+_LAST = 1e6  # taken off the preference of what shall come in only when nothing else is left
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where all units stand: the importance for each, which are live, which ever were, and what a unit costs.
+
+    The blocks of a stage compete as the units of a group do.
+    """
+
+    importance: Mapping[str, FloatArray]
+    live: Mapping[str, BoolArray]
+    lived: Mapping[str, BoolArray]
+    prices: Mapping[str, float]
+    stages: tuple[Stage, ...] = ()
+
+    def groups(self) -> Iterator[tuple[str, FloatArray, BoolArray, BoolArray]]:
+        """Name, importance, live and lived of every group that has units of its own."""
+        blocks = {block.group for stage in self.stages for block in stage.blocks}
+        for name, values in self.importance.items():
+            if name not in blocks:
+                yield name, values, self.live[name], self.lived[name]
+
+    def blocks(self, stage: Stage) -> tuple[list[str], FloatArray, BoolArray, BoolArray]:
+        """The same of the blocks of a stage: their groups, and one entry for each."""
+        names = [block.group for block in stage.blocks]
+        importance, live, lived = (
+            np.concatenate([of[name] for name in names]) for of in (self.importance, self.live, self.lived)
+        )
+        return names, importance, live, lived
+
+
+class Value(Protocol):
+    """A rule of preference: the higher, the sooner a unit lives."""
+
+    def preference(self, standing: Standing) -> dict[str, FloatArray]: ...
+
+
+@dataclass(frozen=True)
+class InStep:
+    """All groups keep the same share of their units; importance decides which units of a group they are.
+
+    >>> all_live = {"a": np.ones(2, bool)}
+    >>> InStep().preference(Standing({"a": np.array([3.0, 9.0])}, all_live, all_live, {}))["a"].tolist()
+    [-0.5, 0.0]
+    """
+
+    def preference(self, standing: Standing) -> dict[str, FloatArray]:
+        found = {}
+        for name, values, live, lived in standing.groups():
+            found[name] = np.empty(len(values))
+            found[name][_ranked(values, live, lived)] = -np.arange(len(values)) / len(values)
+        ordered = {}
+        for stage in standing.stages:
+            names, values, live, lived = standing.blocks(stage)
+            ordered[stage] = [names[index] for index in _ranked(values, live, lived)]
+        return {**found, **in_stages(ordered)}
+
+
+@dataclass(frozen=True)
+class ImportancePerPrice:
+    """log(importance / price) of every unit: groups that matter more for their price become wider (Eq. Worth).
+
+    A live unit counts with its own importance. An absent one counts with what it would get if the group's
+    importance were shared by one unit more, by two more, and so on: the more of them come in, the less each is
+    expected to add. Live units are preferred by ``loyalty`` (a factor): they go when the plan comes down or when they are as good as dead,
+    not because others might be better, since swapping units every epoch destroys training. In one epoch a group grows
+    by at most ``pace`` (a factor) as long as others can still grow: the importance of few units is noisy.
+    """
+
+    loyalty: float = 1000.0
+    pace: float = 2.0
+
+    def preference(self, standing: Standing) -> dict[str, FloatArray]:
+        found = {}
+        for name, values, live, lived in standing.groups():
+            found[name] = self._worth(values, live, lived) - np.log(standing.prices[name])
+        usual = _usual_block(standing)
+        for stage in standing.stages:
+            names, values, live, lived = standing.blocks(stage)
+            for name, worth in zip(names, self._worth(values, live, lived, stage.fixed, usual), strict=True):
+                found[name] = np.array([worth - np.log(standing.prices[name])])
+        return found
+
+    def _worth(
+        self, values: FloatArray, live: BoolArray, lived: BoolArray, fixed: int = 0, unknown: float = 0.0
+    ) -> FloatArray:
+        """The logarithm, before the price; ``fixed`` others of the same kind are always live.
+
+        ``unknown`` is the importance that all of them together are taken to have when none is live.
+        """
+        width = int(live.sum())
+        worth: FloatArray = np.log(np.maximum(values, _FLOOR)) + np.log(self.loyalty)
+        absent = _absent_order(values, live, lived)
+        count = np.arange(1, len(absent) + 1)
+        total = max(float(values[live].sum()) if width else unknown, _FLOOR)
+        size = fixed + width
+        worth[absent] = np.log(total / (width + count)) - _LAST * (size + count > max(2.0, self.pace * size))
+        return worth
+
+
+def _usual_block(standing: Standing) -> float:
+    """The importance of a live block, or, while there is none, of a live group as a whole."""
+    blocks = [values[live] for _, values, live, _ in map(standing.blocks, standing.stages)]
+    groups = [float(values[live].sum()) for _, values, live, _ in standing.groups()]
+    known = np.concatenate(blocks) if blocks else np.zeros(0)
+    return float(known.mean()) if len(known) else float(np.mean(groups)) if groups else 0.0
+
+
+def _ranked(values: FloatArray, live: BoolArray, lived: BoolArray) -> IntArray:
+    """Live units by their importance, then absent ones."""
+    return np.concatenate([_by_importance(values, live), _absent_order(values, live, lived)])
+
+
+def _by_importance(values: FloatArray, mask: BoolArray) -> IntArray:
+    units = np.flatnonzero(mask)
+    return units[np.argsort(-values[units], kind="stable")]
+
+
+def _absent_order(values: FloatArray, live: BoolArray, lived: BoolArray) -> IntArray:
+    """Absent units in the order in which they get their chance: those that never lived, then by their importance."""
+    return np.concatenate([np.flatnonzero(~live & ~lived), _by_importance(values, ~live & lived)])

@@ -1,0 +1,71 @@
+"""ISS (Wen et al., ICLR 2018), the method that growing recurrent networks is compared with: units die under a lasso.
+
+Training starts from the full network. A group lasso draws all weights that touch a unit to zero together; a unit whose
+weights are all zero is dead. The authors' network has two layers of an LSTM; here it is any that can be traced.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from meristem.control.controller import Decision, View
+from meristem.control.fit_budget import fit
+from meristem.errors import MeristemError
+from meristem.space.arrays import BoolArray, FloatArray
+
+
+@dataclass(frozen=True)
+class Lasso:
+    """A penalty on the norm of the weights of each unit (Eq. Lasso), as long as a decision is still to come.
+
+    After each step weights of at most ``threshold`` are zero. Both numbers are the authors', for their large network,
+    its loss (a sum over 35 words), its learning rate of 1 and its 73 000 steps. What a norm loses in a run is the sum
+    of the learning rates times the strength, so that a shorter run needs a higher one. The threshold must rise with it:
+    in the end a norm swings about zero by what a step takes, and only weights below the threshold stay there.
+    """
+
+    strength: float = 0.00245
+    threshold: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ("strength", "threshold"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise MeristemError(f"the {name} of a lasso must be a number of at least 0, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Survivors:
+    """Nothing is planned: units live until their score, the norm of their weights, is zero; none comes back.
+
+    Dead ones go at every decision, or with ``compact=False`` only at the last. There the budget is a cap: if what is
+    left costs more, the units of smallest norm go until it fits; if it costs less, it stays so.
+    """
+
+    compact: bool = True
+    follows_plan: bool = False
+
+    def decide(self, view: View, rng: np.random.Generator) -> Decision:
+        if not (self.compact or view.last):
+            return Decision(view.live)
+        groups = view.prices.space.groups
+        left = {name: _alive(norms, view.live[name], groups[name].min_units) for name, norms in view.scores.items()}
+        widths = {name: int(mask.sum()) for name, mask in left.items()}
+        if view.last and not view.prices.fits(widths, view.caps):
+            left = fit(
+                view.prices, {name: np.where(left[name], view.scores[name], -np.inf) for name in left}, view.caps
+            )
+        return Decision(left)
+
+
+def _alive(norms: FloatArray, live: BoolArray, min_units: int) -> BoolArray:
+    """The live units that are not dead; where too few are left, those of largest norm, dead or not."""
+    alive = live & (norms > 0)
+    missing = min(min_units, int(live.sum())) - int(alive.sum())
+    if missing > 0:
+        order = np.argsort(np.where(live & ~alive, -norms, np.inf), kind="stable")
+        alive[order[:missing]] = True
+    return alive

@@ -1,0 +1,82 @@
+"""Values as functions of progress, which runs from 0 to 1 over the epochs of a run. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meristem.errors import MeristemError
+
+
+@dataclass(frozen=True)
+class Path:
+    """Points (progress, value) joined geometrically; flat before the first and after the last.
+
+    >>> round(Path(((0.0, 0.01), (0.5, 1.0))).at(0.25), 9)
+    0.1
+    >>> Path(((0.0, 0.5), (0.5, 0.5))).mean()
+    0.5
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def at(self, progress: float) -> float:
+        before = self.points[0]
+        if progress <= before[0]:
+            return before[1]
+        for after in self.points[1:]:
+            if progress <= after[0]:
+                part = (progress - before[0]) / (after[0] - before[0]) if after[0] > before[0] else 1.0
+                return float(math.exp(math.log(before[1]) * (1 - part) + math.log(after[1]) * part))
+            before = after
+        return before[1]
+
+    def mean(self, epochs: int = 1000) -> float:
+        """The mean over a run in which the value is held during each of ``epochs`` epochs: the planned spend."""
+        return sum(self.at(epoch / epochs) for epoch in range(epochs)) / epochs
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the cost of a growing network runs: up from the start, perhaps above the budget, down to it, then level.
+
+    ``start`` and ``peak`` are multiples of the budget; 0 starts with the smallest network, infinity at the peak.
+    ``grow_until`` is the progress at which the peak is reached; from ``hold_until`` to ``land_at`` the cost comes down
+    to the budget. The default costs in all what a network of the budget's size costs from the first epoch on: what it
+    saves at the start it spends above the budget. It grows fast, because a unit that comes late has little time to learn, and
+    comes down slowly, which pruning by importance bears and pruning at random does not (docs/log.md).
+
+    >>> round(Schedule().path(0.0, 0.36).mean(), 3)
+    0.36
+    """
+
+    start: float = 0.25
+    grow_until: float = 0.15
+    peak: float = 1.2
+    hold_until: float = 0.15
+    land_at: float = 0.75
+
+    def __post_init__(self) -> None:
+        for name in ("start", "peak"):
+            if not getattr(self, name) >= 0:
+                raise MeristemError(
+                    f"the {name} of a schedule must be a number of at least 0, got {getattr(self, name)}"
+                )
+        for name in ("grow_until", "hold_until", "land_at"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise MeristemError(f"{name} of a schedule must be a share of the run, got {getattr(self, name)}")
+
+    def path(self, smallest: float, budget: float) -> Path:
+        """The shares of the dense cost for a space whose smallest network costs ``smallest``."""
+        peak = min(max(self.peak, 1.0) * budget, 1.0)
+        start = min(max(self.start * budget, smallest), peak if self.start == math.inf else budget)
+        return Path(_sorted(((0.0, start), (self.grow_until, peak), (self.hold_until, peak), (self.land_at, budget))))
+
+
+def _sorted(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """The points with their progress never going back."""
+    found: list[tuple[float, float]] = []
+    for at, value in points:
+        found.append((max(at, found[-1][0] if found else at), value))
+    return tuple(found)

@@ -1,0 +1,59 @@
+"""Temperatures: how stiff the gate of every unit is, epoch by epoch (Eq. 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from meristem.space.arrays import FloatArray
+
+
+class Temperature(Protocol):
+    """beta of every unit, from the epochs in which it was drawn, the epochs finished and those planned (Eq. 8)."""
+
+    def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class PerUnit:
+    """beta = start * gamma^t with t the epochs this unit was live, gamma = final^(1 / epochs): the paper's rule.
+
+    >>> PerUnit().beta(np.array([0.0, 10.0]), 10, 10, 1.0).round(6).tolist()
+    [1.0, 100.0]
+    """
+
+    start: float = 1.0
+    final: float = 100.0
+
+    def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray:
+        found: FloatArray = self.start * self.final ** (drawn / epochs)
+        return found
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One temperature for all units: t is the epoch."""
+
+    start: float = 1.0
+    final: float = 100.0
+
+    def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray:
+        return np.full(drawn.shape, self.start * self.final ** (epoch / epochs))
+
+
+@dataclass(frozen=True)
+class Decayed:
+    """Per unit, with gamma decaying towards 1 with the learning rate: beta = start * prod of 1 + (gamma - 1) lr / lr0.
+
+    ``lr_frac`` is the mean of lr / lr0 over the epochs so far.
+    """
+
+    start: float = 1.0
+    final: float = 100.0
+
+    def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray:
+        gamma = self.final ** (1.0 / epochs)
+        found: FloatArray = self.start * (1.0 + (gamma - 1.0) * lr_frac) ** drawn
+        return found

@@ -1,0 +1,71 @@
+"""Kinds of gates: what a live unit is multiplied with, from its score and its temperature (Eq. Gate)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class GateKind(Protocol):
+    """The value of a live unit's gate and its slope, from score ``s`` and temperature ``beta`` (Eq. Gate)."""
+
+    @property
+    def scales(self) -> bool:
+        """Whether the value differs from 1, so that readers must be scaled in the forward pass."""
+        ...
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the value is random, so that every step needs new noise."""
+        ...
+
+    def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor: ...
+
+    def slope(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """g = sigma(beta s), the paper's gate."""
+
+    scales: bool = True
+    noisy: bool = False
+
+    def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        return torch.sigmoid(beta * score)
+
+    def slope(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        g = torch.sigmoid(beta * score)
+        return beta * g * (1 - g)
+
+
+@dataclass(frozen=True)
+class Concrete:
+    """The binary concrete relaxation: g = sigma((s + logit(u)) / tau), u uniform, tau = 1 / beta falling to 0."""
+
+    scales: bool = True
+    noisy: bool = True
+
+    def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        return torch.sigmoid((score + torch.logit(noise, eps=1e-6)) * beta)
+
+    def slope(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        g = self.value(score, beta, noise)
+        return beta * g * (1 - g)
+
+
+@dataclass(frozen=True)
+class Open:
+    """Forward value 1, the slope of sigma: a live unit is used in full from its first step on."""
+
+    scales: bool = False
+    noisy: bool = False
+
+    def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        return torch.ones_like(score)
+
+    def slope(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        return Sigmoid().slope(score, beta, noise)

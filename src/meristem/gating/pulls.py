@@ -1,0 +1,82 @@
+"""The pull of the task on every live gate, read from the weights and their gradients.
+
+A reader's weight is used as `w * g`. So the gradient of the loss with respect to g is the sum of `w * dL/d(w g)` over
+what it scales, and since `dL/dw = g * dL/d(w g)`, it is `sum(w * w.grad) / g`. No gate needs to be in the forward pass
+for that, no graph is kept, and whatever the user does to gradients (accumulation, clipping, unscaling) is respected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from meristem.gating.block_gates import BlockGates
+from meristem.space.space import Slot
+from meristem.surgery.live import Live
+
+
+class Pulls:
+    """Calling it gives `g * dL/dg` of all live units in one tensor, groups in the order of the space."""
+
+    def __init__(self, live: Live, slots: Sequence[Slot] | None = None, blocks: BlockGates | None = None) -> None:
+        self.live, self._blocks = live, blocks
+        self._slots = live.space.slots if slots is None else slots
+        self._version = -1
+        self._reads: list[tuple[nn.Parameter, int, list[tuple[Tensor, Tensor | None]]]] = []
+        self._size = 0
+        self._places: dict[str, int] = {}  # of blocks
+
+    def __call__(self) -> Tensor:
+        if self._version != self.live.version:
+            self._index()
+        total: Tensor | None = None
+        for weight, dim, parts in self._reads:
+            if weight.grad is None:
+                continue
+            if total is None:
+                total = torch.zeros(self._size, device=weight.device, dtype=torch.float32)
+            along = _along(weight.detach(), weight.grad, dim).float()
+            for place, at in parts:
+                total.index_add_(0, place, (along if at is None else along[at]).to(total.device))
+        total = torch.zeros(self._size) if total is None else total
+        for group, pull in self._blocks.taken().items() if self._blocks is not None else ():
+            if group in self._places:
+                total[self._places[group]] = pull.to(total.device)
+        return total
+
+    def _index(self) -> None:
+        live, space = self.live, self.live.space
+        masks = live.active
+        first, places = 0, {}
+        for name, mask in masks.items():
+            places[name] = first + np.cumsum(mask) - 1
+            first += int(mask.sum())
+        self._size, self._version, self._reads = first, live.version, []
+        self._places = {group: int(places[group][0]) for group in space.blocks if masks[group][0]}
+        home = next((parameter.device for parameter in live.model.parameters()), torch.device("cpu"))
+        for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self._slots):
+            weight = live.tree.tensor(tensor)
+            if not weight.numel():  # of an absent block
+                continue
+            assert isinstance(weight, nn.Parameter)
+            positions = live.positions(space.axes(tensor)[dim])
+            parts: list[tuple[Tensor, Tensor | None]] = []
+            for part in space.axes(tensor)[dim].parts:
+                if part.group in space.blocks:  # a block is not read by a weight
+                    continue
+                units = part.units[positions]
+                owned = np.flatnonzero(units >= 0)
+                place = torch.from_numpy(places[part.group][units[owned]]).to(home)
+                at = None if len(owned) == len(units) else torch.from_numpy(owned).to(weight.device)
+                parts.append((place, at))
+            self._reads.append((weight, dim, parts))
+
+
+def _along(weight: Tensor, gradient: Tensor, dim: int) -> Tensor:
+    """The sum of weight * gradient over all dimensions but ``dim``."""
+    product = weight * (gradient.to_dense() if gradient.is_sparse else gradient)
+    rest = [other for other in range(weight.dim()) if other != dim]
+    return product.sum(rest) if rest else product

@@ -1,0 +1,174 @@
+"""The arguments of a grower, checked before anything is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import nn, optim
+
+from meristem.control.budget import Budget
+from meristem.control.method import Method
+from meristem.control.rivals.autogrow import AutoGrow
+from meristem.control.scores import Descent
+from meristem.cost.price import Prices
+from meristem.errors import BudgetError, FileError, MeristemError
+from meristem.space.space import Space
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """The user's own module inside torch.compile's or a data-parallel wrapper."""
+    for name in ("_orig_mod", "module"):
+        inner = model._modules.get(name)
+        if inner is not None and type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
+            return plain(inner)
+    return model
+
+
+def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space: Any) -> None:
+    """Refuse what is of the wrong type or does not go together."""
+    expected: dict[str, tuple[Any, Any, str]] = {
+        "model": (model, nn.Module, "an nn.Module"),
+        "optimizer": (optimizer, optim.Optimizer, "a torch optimizer made from the model's parameters"),
+        "budget": (budget, Budget, "a Budget, e.g. meristem.Budget(params='36%')"),
+        "method": (method, Method, "a Method, e.g. meristem.methods()['paper']()"),
+        "space": (space, (Space, type(None)), "what meristem.trace returns"),
+    }
+    for name, (value, kind, text) in expected.items():
+        if not isinstance(value, kind):
+            raise MeristemError(f"{name} must be {text}, got {type(value).__name__}")
+    if budget.spend is not None and not method.controller.follows_plan:
+        kind = type(method.controller).__name__
+        raise BudgetError(f"a spend budget needs a controller that follows a plan, which {kind} does not; use Exact")
+
+
+def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
+    """What is trained must be in the optimizer: a resized parameter takes its place there, and nowhere else."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not trained:
+        raise MeristemError("no parameter of the model is trained (requires_grad is False for all); nothing can grow")
+    if not any(id(parameter) in held for parameter in trained.values()):
+        return  # another model's optimizer: refused with its own words
+    outside = [name for name, parameter in trained.items() if id(parameter) not in held]
+    if outside:
+        raise MeristemError(
+            f"{len(outside)} trained parameters are not in the optimizer ({outside[0]}, ...): give one optimizer with "
+            f"all of them, in several param groups if need be, or set requires_grad to False for those that stay"
+        )
+
+
+def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any) -> None:
+    given = (("epochs", epochs, 1), ("fine_tune", fine_tune, 0), ("seed", seed, 0), ("batch_size", batch_size, 1))
+    for name, value, least in given:
+        if name == "batch_size" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise MeristemError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_method(method: Method, space: Space, model: nn.Module) -> None:
+    """Refuse a method that cannot work on this model before anything is trained."""
+    if isinstance(method.controller, AutoGrow):
+        method.controller.check(space)
+    if isinstance(model, nn.DataParallel) and isinstance(method.learning, Descent) and method.learning.gate.scales:
+        raise MeristemError(
+            "nn.DataParallel copies the model without its gates; use DistributedDataParallel, or a method whose gates "
+            "are open, e.g. the default"
+        )
+
+
+def check_widths(widths: Mapping[str, int], prices: Prices, caps: Mapping[str, float], budget: Budget) -> None:
+    """Refuse the widths of a method where they are another model's or too many."""
+    if odd := sorted(set(widths) ^ set(prices.space.groups)):
+        raise MeristemError(f"the method's widths do not belong to this model: {odd[0]!r} is only in one of them")
+    given: Mapping[str, Any] = widths
+    for name, width in given.items():
+        if isinstance(width, bool) or not isinstance(width, Integral):
+            raise MeristemError(f"the method's widths must be whole numbers, got {width!r} for {name}")
+    if not prices.fits(widths, caps):
+        shares = ", ".join(f"{share:.1%} of the {name}" for name, share in prices.shares(widths).items())
+        raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({budget})")
+
+
+def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:
+    """How many times the example inputs' samples one step sees."""
+    if batch_size is None:
+        return 1.0
+    first = example_inputs[0] if isinstance(example_inputs, (tuple, list)) and example_inputs else example_inputs
+    if not isinstance(first, torch.Tensor) or not first.dim():
+        raise MeristemError(
+            "batch_size needs example_inputs whose first entry is a tensor of samples, to know what one sample costs"
+        )
+    return batch_size / first.shape[0]
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    found = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise MeristemError(f"the metric {name} must be one number, got {type(value).__name__}") from None
+    return found
+
+
+def difference(what: str, theirs: Any, mine: Any) -> str:
+    """The first difference between two runs, in a few words."""
+    if isinstance(theirs, dict) and isinstance(mine, dict):
+        name = next(name for name in [*mine, *theirs] if mine.get(name) != theirs.get(name))
+        return f"its {what} has {name} = {theirs.get(name)}, here {mine.get(name)}"
+    there, here = str(theirs), str(mine)
+    start = max(0, _common(there, here) - 20)
+    return f"its {what} is {there[start : start + 60]}, here {here[start : start + 60]}"
+
+
+def check_identity(path: Any, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another run."""
+    for what in mine:
+        if mine[what] != theirs.get(what):
+            raise FileError(f"{path} was saved by another run: {difference(what, theirs.get(what), mine[what])}")
+
+
+def same_text(text: str) -> str:
+    """A description without addresses in memory, which a policy of the user's own may have in its repr."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
+def _common(one: str, other: str) -> int:
+    """How many letters are the same at the start."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def has_closure(args: Any, kwargs: Any) -> bool:
+    """Whether an optimizer's step was called with a function that makes the gradients."""
+    return any(callable(value) for value in (*args[1:], *kwargs.values()))
+
+
+def identity(space: Space, model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Any]:
+    """What of a model and its optimizer must be the same for a checkpoint to fit."""
+    return {
+        "model": {name: list(tensor.shape) for name, tensor in space.tensors.items()},
+        "dtype": str(next(model.parameters()).dtype),
+        "groups": dict(space.full),
+        "optimizer": [type(optimizer).__name__, *(str(len(group["params"])) for group in optimizer.param_groups)],
+    }
+
+
+def agreed_space(space: Space, carried: int | str | None) -> Space:
+    """The space, if something in it can grow; where a state is carried is told when it is traced."""
+    if carried is not None and carried != space.carried:
+        raise MeristemError(f"this space was not traced with carried={carried!r}: say so in trace(...), not here")
+    if not space.groups:
+        raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
+    return space
+
+
+def check_free(optimizer: optim.Optimizer, owner: type) -> None:
+    """Refuse an optimizer to which another of its kind still listens."""
+    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
+    if any(isinstance(getattr(hook, "__self__", None), owner) for hook in hooks.values()):
+        raise MeristemError("this optimizer already belongs to a grower that is not finished; make one grower a model")

@@ -1,0 +1,253 @@
+"""Hand the model back: a plain copy with the gates folded in, files to keep it in, and a way to load them."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from meristem.errors import FileError, SurgeryError
+from meristem.gating.unit_gates import Gates
+from meristem.io.atomic import replace_file
+from meristem.space.absent_blocks import DROPPED, REPLACED, leave_out
+from meristem.space.rules import write_size
+from meristem.surgery.live import Live
+
+WEIGHTS, ARCHITECTURE = "model.safetensors", "architecture.json"
+_FORMAT = "meristem-architecture-1"
+
+
+def export(live: Live, gates: Gates | None = None, shut: Collection[str] = ()) -> nn.Module:
+    """A deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks of ours.
+
+    In evaluation mode it computes what the live model computes. Gradients are not copied. ``shut`` are the depth groups
+    of live blocks that do not take part: they are left out.
+    """
+    with gates.paused() if gates is not None else nullcontext():
+        plain = _copy(live.model)
+    if gates is not None:
+        gates.fold(plain)
+    for group in shut:
+        leave_out(plain, live.space.blocks[group].path, live.space.blocks[group].way)
+    return plain
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        plain = copy.deepcopy(model)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise SurgeryError(f"the model cannot be copied, so it cannot be exported: {reason}") from None
+    plain.zero_grad(set_to_none=True)
+    return plain
+
+
+def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Collection[str] = ()) -> None:
+    """Write the exported model to ``folder``: weights as safetensors, the architecture as readable JSON."""
+    folder = Path(folder)
+    plain = export(live, gates, shut)
+    absent = {*live.tree.absent, *(live.space.blocks[group].path for group in shut)}
+    tensors = {}
+    for name in live.space.tensors:
+        if _within(name, absent):
+            continue
+        path, _, leaf = name.rpartition(".")
+        tensor = getattr(plain.get_submodule(path), leaf)
+        tensors[name] = tensor.detach().to("cpu").contiguous().clone()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
+        architecture = {**_architecture(live, tensors, absent), "weights_sha256": _digest(folder / WEIGHTS)}
+        text = json.dumps(architecture, indent=1)
+        replace_file(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
+    except (OSError, SafetensorError) as error:
+        raise FileError(
+            f"the network cannot be written to {folder} ({error}); free some space or give another"
+        ) from None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        found = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            found.update(chunk)
+        return found.hexdigest()
+
+
+def _architecture(live: Live, tensors: Mapping[str, Tensor], absent: Collection[str]) -> dict[str, Any]:
+    space = live.space
+    left_out = {group for group, block in space.blocks.items() if block.path in absent}
+    masks = {name: mask & (name not in left_out) for name, mask in live.masks.items()}
+    return {
+        "format": _FORMAT,
+        "groups": {
+            name: {"kind": group.kind, "units": group.units, "live": masks[name].nonzero()[0].tolist()}
+            for name, group in space.groups.items()
+        },
+        "sizes": [
+            {
+                "module": size.module,
+                "name": size.name,
+                "index": size.index,
+                "value": len(live.positions(size.axis)),
+            }
+            for size in space.attributes
+            if not _within(f"{size.module}.", absent)
+        ],
+        "absent": {block.path: block.way for block in space.blocks.values() if block.path in absent},
+        "tensors": {
+            name: {
+                "full": list(known.shape),
+                "live": list(tensors[name].shape),
+                "dtype": str(tensors[name].dtype).removeprefix("torch."),
+                "names": list(known.names),
+            }
+            for name, known in space.tensors.items()
+            if name in tensors
+        },
+    }
+
+
+def _within(name: str, blocks: Collection[str]) -> bool:
+    """Whether a tensor lies in one of the blocks."""
+    return any(name.startswith(f"{block}.") for block in blocks)
+
+
+def load(folder: str | Path, model: nn.Module) -> nn.Module:
+    """Resize ``model``, freshly made at full size, to what was saved in ``folder`` and give it the saved weights.
+
+    The model is changed in place and returned. It is not traced. If the files do not fit, nothing is changed.
+    """
+    folder = Path(folder)
+    architecture, weights = read_files(folder)
+    names = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    absent = architecture.get("absent", {})
+    if unknown := [path for path in absent if not any(_within(name, [path]) for name in names)]:
+        raise FileError(f"{folder} does not fit this {type(model).__name__}: it has no block {unknown[0]}")
+    names = {name: tensor for name, tensor in names.items() if not _within(name, absent)}
+    saved = architecture["tensors"]
+    held = {alias for entry in saved.values() for alias in entry["names"]}
+    missing, extra = sorted(held - set(names)), sorted(set(names) - held)
+    if missing or extra:
+        raise FileError(
+            f"{folder} does not fit this {type(model).__name__}: "
+            + "; ".join(
+                [f"the model lacks {_few(missing)}"] * bool(missing) + [f"the file lacks {_few(extra)}"] * bool(extra)
+            )
+        )
+    mine = {_same_as(tensor, names) for tensor in names.values()}
+    theirs = {frozenset(entry["names"]) for entry in saved.values()}
+    if mine != theirs:
+        shared = max(mine ^ theirs, key=len)
+        here, there = ("model", "file") if shared in mine else ("file", "model")
+        raise FileError(
+            f"{folder} does not fit this {type(model).__name__}: {' and '.join(sorted(shared))} are one tensor in the "
+            f"{here}, but not in the {there}"
+        )
+    for name, entry in saved.items():
+        shape = list(names[name].shape)
+        if shape != entry["full"]:
+            raise FileError(
+                f"{folder} does not fit this {type(model).__name__}: {name} is {shape} in the model and "
+                f"{entry['full']} in the full-size model that was saved; make the model with the same arguments"
+            )
+        if name not in weights or list(weights[name].shape) != entry["live"]:
+            found = list(weights[name].shape) if name in weights else "missing"
+            raise FileError(
+                f"{folder / WEIGHTS} does not belong to {ARCHITECTURE}: {name} is {found}, expected {entry['live']}"
+            )
+    for size in architecture["sizes"]:
+        try:
+            module = model.get_submodule(size["module"])
+        except AttributeError:
+            module = None
+        value = getattr(module, size["name"], None) if module is not None else None
+        index = size["index"]
+        if not isinstance(value, int if index is None else (tuple, list)) or (index or 0) >= len(_entries(value)):
+            where = f"{size['module']}.{size['name']}" + ("" if index is None else f"[{index}]")
+            raise FileError(f"{folder} does not fit this {type(model).__name__}: it has no {where}")
+    _fill(model, architecture, weights, names)
+    return model
+
+
+def _same_as(tensor: Tensor, names: Mapping[str, Tensor]) -> frozenset[str]:
+    return frozenset(name for name, other in names.items() if other is tensor)
+
+
+def _entries(value: Any) -> Any:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], names: Mapping[str, Tensor]) -> None:
+    for path, way in architecture.get("absent", {}).items():
+        leave_out(model, path, way)
+    for name, entry in architecture["tensors"].items():
+        old = names[name]
+        value: Tensor = weights[name].to(old.device)
+        if old.dim() == 4 and not old.is_contiguous() and old.is_contiguous(memory_format=torch.channels_last):
+            value = value.contiguous(memory_format=torch.channels_last)
+        new = nn.Parameter(value, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else value
+        for alias in entry["names"]:
+            path, _, leaf = alias.rpartition(".")
+            setattr(model.get_submodule(path), leaf, new)
+    for size in architecture["sizes"]:
+        write_size(model.get_submodule(size["module"]), size["name"], size["index"], size["value"])
+
+
+def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:
+    for name in (ARCHITECTURE, WEIGHTS):
+        if not (folder / name).is_file():
+            raise FileError(f"{folder} holds no {name}; give the folder that save() wrote")
+    try:
+        architecture = json.loads((folder / ARCHITECTURE).read_text(encoding="utf-8"))
+        if architecture["format"] != _FORMAT:
+            raise FileError(f"{folder / ARCHITECTURE} has the format {architecture['format']!r}, expected {_FORMAT!r}")
+        _check(architecture)
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileError(
+            f"{folder / ARCHITECTURE} is damaged ({type(error).__name__}: {error}); save it again"
+        ) from None
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileError(f"{folder / WEIGHTS} is damaged ({error}); save it again") from None
+    if architecture.get("weights_sha256") not in (None, _digest(folder / WEIGHTS)):
+        raise FileError(f"{folder / WEIGHTS} is damaged, or not the one {ARCHITECTURE} was written with; save it again")
+    return architecture, weights
+
+
+def _check(architecture: Any) -> None:
+    """Every field that load will use, with the type it must have."""
+    if not isinstance(architecture["tensors"], dict) or not isinstance(architecture["sizes"], list):
+        raise TypeError("tensors must be an object and sizes a list")
+    if not set(architecture.get("absent", {}).values()) <= {REPLACED, DROPPED}:
+        raise TypeError("how an absent block is left out is not understood")
+    for name, entry in architecture["tensors"].items():
+        if name not in entry["names"]:
+            raise TypeError(f"the tensor {name} is not among its own names")
+        if not all(isinstance(size, int) for key in ("full", "live") for size in entry[key]):
+            raise TypeError("a tensor's shape is not a list of whole numbers")
+        if not all(isinstance(name, str) for name in entry["names"]):
+            raise TypeError("a tensor's names are not strings")
+    for size in architecture["sizes"]:
+        if not (isinstance(size["module"], str) and isinstance(size["name"], str) and isinstance(size["value"], int)):
+            raise TypeError("an entry of sizes is not understood")
+        if size["index"] is not None and not (isinstance(size["index"], int) and size["index"] >= 0):
+            raise TypeError("an index in sizes is not a whole number")
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,134 @@
+"""Operations that multiply and add: matrix products, attention, convolutions. They make the cost terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from meristem.tracing.labels import Dim
+from meristem.tracing.ops.context import Arguments, Context, Dims, fixed, plain
+
+
+def contraction(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Matrix products, batched or not, with or without an added term."""
+    first, second = _factors(a)
+    left, right = ctx.dims(first), ctx.dims(second)
+    rows, inner = (left[:-1], left[-1]) if len(left) < 3 else (left[1:-1], left[-1])
+    summed, columns = (right[0], right[1:]) if len(right) < 3 else (right[1], right[2:])
+    batch: Dims = []
+    if len(left) == 3:
+        batch = [ctx.labels.unite(left[0], right[0], f"it is a batch of fixed size in {ctx.where}")]
+        ctx.heads(batch[0])
+    contracted = ctx.labels.unite(inner, summed, f"it is contracted with a fixed dimension in {ctx.where}")
+    for dim in (inner, summed):
+        ctx.reads(dim)
+    for dim in (*rows, *columns):
+        ctx.makes(dim)
+    ctx.term(1, [*batch, *rows, contracted, *columns])
+    result = [plain(dim) for dim in (*batch, *rows, *columns)]
+    if a.get("self") is not None and a["self"] is not first:
+        added = ctx.dims(a["self"])
+        for back in range(1, len(added) + 1):
+            reason = f"it meets a fixed dimension in {ctx.where}"
+            result[-back] = plain(ctx.labels.unite(result[-back], added[-back], reason))
+    return [result]
+
+
+def _factors(a: Arguments) -> tuple[Tensor, Tensor]:
+    for names in (
+        ("mat1", "mat2"),
+        ("batch1", "batch2"),
+        ("mat", "vec"),
+        ("self", "mat2"),
+        ("self", "vec"),
+        ("self", "tensor"),
+    ):
+        if all(isinstance(a.get(name), Tensor) for name in names):
+            return a[names[0]], a[names[1]]
+    raise KeyError("operands")
+
+
+def attention(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Fused scaled dot-product attention on (..., heads, length, size)."""
+    query, key, value = (ctx.dims(a[name]) for name in ("query", "key", "value"))
+    batch = []
+    reason = f"it is a batch of fixed size in {ctx.where}"
+    for q, k, v in zip(query[:-2], key[:-2], value[:-2], strict=True):
+        shared = ctx.labels.unite(k, v, reason)
+        if q.size > shared.size > 1:  # grouped queries: several query heads read one key and value head
+            readers, each = ctx.labels.split(plain(q), [shared.size, q.size // shared.size])
+            ctx.labels.pin(each, f"it counts the queries of a group in {ctx.where}")
+            ctx.labels.unite(readers, shared, reason)
+            batch.append(q)
+        else:
+            batch.append(ctx.labels.unite(q, shared, reason))
+        ctx.heads(batch[-1])
+    inner = ctx.labels.unite(query[-1], key[-1], f"it is contracted with a fixed dimension in {ctx.where}")
+    if a.get("scale") is None:
+        ctx.labels.pin(inner, f"the scale of the softmax depends on it in {ctx.where}")
+    length = ctx.labels.unite(key[-2], value[-2], f"it meets a fixed dimension in {ctx.where}")
+    scores = [*batch, query[-2], length]
+    masks = [ctx.dims(a[name]) for name in ("attn_mask", "attn_bias") if a.get(name) is not None]
+    for dim, masked in [pair for mask in masks for pair in zip(scores[-len(mask) :], mask, strict=True)]:
+        ctx.labels.unite(dim, masked, f"it meets a fixed dimension of the mask in {ctx.where}")
+    ctx.term(1, [*batch, query[-2], inner, length])
+    ctx.term(1, [*batch, query[-2], length, value[-1]])
+    result = [plain(dim) for dim in (*batch, query[-2], value[-1])]
+    return [result if out.dim() == len(result) else fixed(out) for out in outs]
+
+
+def convolution(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Plain, grouped, depthwise and transposed convolutions of any number of spatial dimensions."""
+    given, weight = ctx.dims(a["input"]), a["weight"]
+    kernel = list(weight.shape[2:])
+    at = len(given) - len(kernel) - 1
+    batch, channels, places = given[:at], given[at], given[at + 1 :]
+    if _is_pointwise(a, kernel):
+        sampled = list(places)
+    else:
+        for dim in places:
+            ctx.labels.pin(dim, f"it is a spatial dimension of {ctx.where}")
+        sampled = [Dim(size) for size in outs[0].shape[at + 1 :]]
+    for place, size in enumerate(kernel, start=2):
+        ctx.labels.pin(ctx.owned(weight, place, Dim(size)), f"it is a kernel dimension of {ctx.where}")
+    counted = [*batch, *(places if a["transposed"] else sampled), *(Dim(size) for size in kernel)]
+    made = _filters(ctx, a, channels, outs[0].shape[at], counted)
+    ctx.remember(["in_channels"], channels)
+    ctx.remember(["out_channels"], made)
+    if a.get("bias") is not None:
+        made = ctx.labels.unite(made, ctx.owned(a["bias"], 0, made), f"it meets a fixed bias in {ctx.where}")
+    return [[*batch, plain(made), *sampled]]
+
+
+def _is_pointwise(a: Arguments, kernel: Sequence[int]) -> bool:
+    """Whether a convolution treats every place alone, so that places may come and go."""
+    ones, zeros = {*kernel, *a["stride"]} == {1}, not any(a["padding"])
+    return ones and zeros and not a["transposed"]
+
+
+def _filters(ctx: Context, a: Arguments, channels: Dim, out_size: int, counted: Dims) -> Dim:
+    """The output channels of a convolution, after its weight has met the input channels."""
+    weight, groups, turned = a["weight"], a["groups"], a["transposed"]
+    per_in, per_out = channels.size // groups, out_size // groups
+    reason = f"it is read by a fixed dimension in {ctx.where}"
+    if groups > 1 and per_in == per_out == 1:  # depthwise: the filter goes along with its channel
+        made = ctx.labels.unite(ctx.owned(weight, 0, channels), channels, reason)
+        ctx.remember(["groups"], made)
+        ctx.term(1, [*counted, made])
+        return made
+    count, inside = (Dim(1), channels) if groups == 1 else ctx.labels.split(plain(channels), [groups, per_in])
+    reader = ctx.owned(weight, 0, channels) if turned else ctx.owned(weight, 1, inside)
+    ctx.labels.unite(reader, channels if turned else inside, reason)
+    ctx.reads(reader)
+    filters = ctx.dims(weight)[1 if turned else 0]
+    ctx.makes(filters)
+    ctx.term(1, [*counted, reader, filters])
+    if groups == 1:
+        return filters
+    ctx.remember(["groups"], count)
+    if turned:  # the weight holds the filters of one group
+        return ctx.labels.merge([count, plain(filters)])
+    out_count, _ = ctx.labels.split(plain(filters), [groups, per_out])
+    ctx.labels.unite(count, out_count, f"it counts the groups of a fixed dimension in {ctx.where}")
+    return filters

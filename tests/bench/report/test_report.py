@@ -1,0 +1,279 @@
+"""Runs become one page and figure files; each figure of the paper that is a measurement has its counterpart."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser
+
+from meristem.errors import FileError
+from meristem_bench.cli import main
+from meristem_bench.report.bundles import bundled
+from meristem_bench.report.curves import curve_drawings, epoch_share
+from meristem_bench.report.reading import read_run
+from meristem_bench.report.report import write_report
+from meristem_bench.report.structure import stage_members
+from meristem_bench.report.style import Drawing
+from meristem_bench.report.tradeoff import tradeoff_drawings
+from run_folders import write_run
+
+ALWAYS = {"accuracy", "loss", "cost", "epoch-macs", "total-macs", "seconds"}
+STRUCTURE = {"widths", "stages", "births", "temperature", "architecture"}
+TRADEOFF = {"tradeoff-parameters", "tradeoff-macs", "tradeoff-spend"}
+
+
+@pytest.fixture(scope="module")
+def single(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("single")
+    write_report([runs / "deep"], out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def several(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("several")
+    write_report([runs / "study"], out)
+    return out
+
+
+def figures(text: str) -> set[str]:
+    return set(re.findall(r'<figure(?: class="tall")? id="([^"]+)"', text))
+
+
+def test_every_figure_of_one_run_is_there(single: Path) -> None:
+    text = (single / "report.html").read_text(encoding="utf-8")
+    wanted = ALWAYS | STRUCTURE | {"blocks"}
+    assert figures(text) == wanted
+    for name in wanted:
+        assert (single / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (single / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_several_runs_are_overlaid_and_compared(several: Path) -> None:
+    text = (several / "report.html").read_text(encoding="utf-8")
+    numbered = {f"{number}-{name}" for number in (1, 2) for name in STRUCTURE}
+    assert figures(text) >= ALWAYS | TRADEOFF | numbered
+    assert "4 runs of 3 experiments" in text
+    for title in ("grown, params=40%", "grown, params=70%", "uniform, params=40%"):
+        assert title in text
+    assert "±" in text
+
+
+def test_the_page_needs_nothing_else(single: Path, several: Path) -> None:
+    for folder in (single, several):
+        text = (folder / "report.html").read_text(encoding="utf-8")
+        addresses = set(re.findall(r"https?://[^\s\"'<>]+", text))
+        assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+        assert not re.findall(r'(?:src|href)="(?!#|data:)', text)
+        assert "<script" not in text
+
+
+def test_every_figure_is_explained(single: Path) -> None:
+    text = (single / "report.html").read_text(encoding="utf-8")
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", text)
+    assert len(captions) == len(figures(text))
+    assert all(caption.endswith(".") and len(caption) > 40 for caption in captions)
+
+
+def test_ids_are_unique_and_colours_are_variables(several: Path) -> None:
+    text = (several / "report.html").read_text(encoding="utf-8")
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    drawn = text.partition("</style>")[2]
+    assert "var(--ink)" in drawn
+    assert "#22262e" not in drawn
+
+
+def test_a_group_table_names_first_most_and_last(runs: Path, single: Path) -> None:
+    shown = read_run(runs / "deep")
+    text = (single / "report.html").read_text(encoding="utf-8")
+    for group in shown.full:
+        assert f"<td>{group}</td>" in text
+
+
+def test_an_epochs_cost_is_the_difference_of_the_totals(runs: Path) -> None:
+    shown = read_run(runs / "study" / "a")
+    assert epoch_share(shown) == pytest.approx(100 * shown.column("macs_frac"))
+
+
+def test_stages_hold_every_width_group_once(runs: Path) -> None:
+    shown = read_run(runs / "deep")
+    members = [name for _, names in stage_members(shown, shown.width_groups) for name in names]
+    assert sorted(members) == sorted(shown.width_groups)
+
+
+def test_an_unfinished_run_of_an_odd_name_gives_a_report_and_says_so(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(runs / "study" / "a", tmp_path / "run"))
+    (run / "result.json").unlink()
+    (run / "history.jsonl").write_text("".join((run / "history.jsonl").read_text().splitlines(keepends=True)[:1]))
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "name": "<script>alert(1)</script>&"}))
+    assert main(["report", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "note: The run is not finished, or still going on: 1 of 6 epochs are there, and no test result." in said
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert "What is not here" in text
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("kept", ["history.jsonl", "run.json"])
+def test_a_folder_with_one_file_gives_a_report(runs: Path, tmp_path: Path, kept: str) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy(runs / "study" / "a" / kept, tmp_path / "run" / kept)
+    report = write_report([tmp_path / "run"], tmp_path / "out")
+    assert report.remarks
+    assert report.page.is_file()
+
+
+def test_a_metric_of_any_name_stays_in_its_place(runs: Path, tmp_path: Path) -> None:
+    run, name = Path(shutil.copytree(runs / "study" / "a", tmp_path / "run")), '../../"><script>$x_'
+    records = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()[:1]]
+    (run / "history.jsonl").write_text(json.dumps({**records[0], "metrics": {f"val_{name}": 0.4}}) + "\n")
+    result = json.loads((run / "result.json").read_text())
+    odd = {"headline": name, "test": {name: 0.5}, "params": None, "blocks": [1], "seconds": 10**400}
+    (run / "result.json").write_text(json.dumps({**result, **odd}))
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "name": "\u6811 $\\frac$ " + "long" * 100}))
+    report = write_report([run], tmp_path / "out")
+    assert tmp_path / "out" / "figures" / "script-x_.svg" in report.figures
+    assert {path.parent for path in report.figures} == {tmp_path / "out" / "figures"}
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
+    text = report.page.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "not known" in text
+
+
+def test_bad_arguments_are_told_in_one_sentence(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="the report cannot be written to"):
+        write_report([runs / "study" / "a"], tmp_path / "file" / "inside")
+
+
+def test_without_matplotlib_the_extra_is_named(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for command in (["report", str(runs / "deep")], ["grow", "--report"], ["sweep", "--budgets", "20%", "--report"]):
+        assert main(command) == 2
+        assert "pip install 'meristem[report]'" in capsys.readouterr().err
+
+
+def long_run(base: Path, path: Path, epochs: int, groups: int) -> Path:
+    """A run of many epochs and groups, made from a small one's last record."""
+    shutil.copytree(base, path)
+    record: dict[str, Any] = json.loads((path / "history.jsonl").read_text().splitlines()[-1])
+    names = [f"stages.{number // 40}.{number}.conv1" for number in range(groups)]
+    random = np.random.default_rng(0)
+    with (path / "history.jsonl").open("w") as file:
+        for epoch in range(1, epochs + 1):
+            widths = {name: int(random.integers(1, 64)) for name in names}
+            temperature = {name: 1.0 + epoch * random.random() for name in names}
+            spent = {"spend_macs": 1e9 * epoch, "dense_spend_macs": 3e9 * epoch, "grown": 3, "pruned": 2}
+            file.write(
+                json.dumps({**record, "epoch": epoch, "widths": widths, "temperature": temperature, **spent}) + "\n"
+            )
+    about = json.loads((path / "space.json").read_text())
+    group, layer = about["groups"][0], about["layers"][0]
+    about["groups"] = [{**group, "name": name, "units": 64, "makers": [name]} for name in names]
+    form = {"size": 64}
+    about["layers"] = [
+        {**layer, "module": name, "out": {**form, "terms": [[1.0, [name]]]}, "stage": number // 40}
+        for number, name in enumerate(names)
+    ]
+    (path / "space.json").write_text(json.dumps(about))
+    return path
+
+
+def test_a_long_run_stays_a_small_page(runs: Path, tmp_path: Path) -> None:
+    report = write_report([long_run(runs / "study" / "a", tmp_path / "run", 200, 100)], tmp_path / "out")
+    assert report.page.stat().st_size < 3_000_000
+    assert figures(report.page.read_text(encoding="utf-8")) == ALWAYS | STRUCTURE
+
+
+# --- as a browser shows it ---
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_shows_all_of_it(browser: Browser, several: Path, width: int, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+    page, trouble, asked = context.new_page(), list[str](), list[str]()
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((several / "report.html").as_uri())
+    assert trouble == []
+    assert asked == [(several / "report.html").as_uri()]
+    for closed in page.query_selector_all("details"):
+        closed.evaluate("element => element.open = true")
+    drawn = page.eval_on_selector_all(
+        "figure", "all => all.map(f => [f.id, f.querySelector('svg').getBoundingClientRect().height])"
+    )
+    assert {name for name, _ in drawn} == figures((several / "report.html").read_text(encoding="utf-8"))
+    assert all(height > 80 for _, height in drawn)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    ink, paper = page.evaluate(
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+    )
+    assert (_light(ink) > _light(paper)) is (scheme == "dark")
+    context.close()
+
+
+def _light(colour: str) -> int:
+    return sum(map(int, re.findall(r"\d+", colour)[:3]))
+
+
+# --- experiments that have not all in common ---
+
+
+def texts(drawing: Drawing) -> list[str]:
+    (axes,) = drawing.figure.axes
+    return [text.get_text() for text in (*axes.texts, *axes.get_yticklabels())]
+
+
+def test_each_total_is_a_share_of_its_own_full_model(tmp_path: Path) -> None:
+    """A run of twice the epochs beside it does not halve the share of a run."""
+    found = [read_run(write_run(tmp_path / str(epochs), epochs=epochs)) for epochs in (4, 8)]
+    alone, together = (list(curve_drawings(bundled(runs))) for runs in (found[:1], found))
+    (share,) = re.findall(r"\(.*%\)", " ".join(texts(figure(alone, "total-macs"))))
+    shown = texts(figure(together, "total-macs"))
+    assert any(share in text for text in shown)
+    assert sum(text.startswith("full model for") for text in shown) == 2
+    same = curve_drawings(bundled([found[0], read_run(write_run(tmp_path / "u", epochs=4, method="uniform"))]))
+    assert texts(figure(list(same), "total-macs")).count("full model") == 1
+
+
+def test_a_curve_joins_only_what_differs_in_the_budget(tmp_path: Path) -> None:
+    found = []
+    for number, (lr, budget) in enumerate((lr, budget) for lr in (0.1, 0.2) for budget in ("params=30%", "params=60%")):
+        found.append(read_run(write_run(tmp_path / str(number), epochs=4, lr=lr, budget=budget)))
+    (axes,) = figure(list(tradeoff_drawings(bundled(found))), "tradeoff-parameters").figure.axes
+    assert axes.get_legend_handles_labels()[1] == ["lr=0.1", "lr=0.2"]
+    for line in axes.containers:
+        assert len(line[0].get_xdata()) == 2
+
+
+def test_costs_of_several_are_of_one_kind(tmp_path: Path) -> None:
+    """An arm that follows no plan is shown by the cost that the others plan."""
+    free = write_run(tmp_path / "free", method="paper", budget="macs=40%")
+    found = [read_run(free), read_run(write_run(tmp_path / "planned", budget="macs=40%"))]
+    (axes,) = figure(list(curve_drawings(bundled(found))), "cost").figure.axes
+    assert axes.get_ylabel() == "macs, % of the full model"
+    assert axes.lines[0].get_ydata()[0] == pytest.approx(100 * found[0].column("macs_frac")[0])
+
+
+def figure(drawings: list[Drawing], name: str) -> Drawing:
+    return next(drawing for drawing in drawings if drawing.name == name)

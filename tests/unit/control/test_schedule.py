@@ -1,0 +1,98 @@
+"""Paths and courses: what they pass through, where they end, and that no setting makes them leave the allowed range."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meristem.control.schedule import Path, Schedule
+from meristem.errors import MeristemError
+
+share = st.floats(1e-3, 1.0)
+progress = st.floats(0.0, 1.0)
+courses = st.builds(Schedule, progress, progress, st.floats(0.1, 5.0), progress, progress)
+
+
+def test_path_passes_through_its_points_geometrically() -> None:
+    path = Path(((0.2, 0.04), (0.6, 0.64), (0.8, 0.16)))
+    for at, value in path.points:
+        assert path.at(at) == pytest.approx(value)
+    assert path.at(0.4) == pytest.approx(math.sqrt(0.04 * 0.64))
+    assert path.at(0.7) == pytest.approx(math.sqrt(0.64 * 0.16))
+    assert path.at(0.0) == path.at(0.2) == 0.04
+    assert path.at(1.0) == path.at(0.9) == 0.16
+
+
+def test_a_jump() -> None:
+    """Two points at one progress: the first counts there, the second right after."""
+    path = Path(((0.0, 0.1), (0.5, 0.1), (0.5, 0.9)))
+    assert path.at(0.5) == pytest.approx(0.1)
+    assert path.at(0.5 + 1e-9) == pytest.approx(0.9)
+    assert Path(((0.0, 0.1), (0.0, 0.9))).at(0.0) == 0.1
+
+
+def test_mean_is_what_the_epochs_hold() -> None:
+    """The value at its start is held during an epoch: four epochs of a path that doubles each."""
+    path = Path(((0.0, 0.1), (0.75, 0.8)))
+    assert path.mean(4) == pytest.approx((0.1 + 0.2 + 0.4 + 0.8) / 4)
+    assert path.mean(1) == 0.1
+    assert Path(((0.0, 0.3),)).mean() == pytest.approx(0.3)
+
+
+@settings(max_examples=80)
+@given(schedule=courses, smallest=share, budget=share, where=progress)
+def test_a_course_stays_in_range(schedule: Schedule, smallest: float, budget: float, where: float) -> None:
+    """Never below what can be reached or above the dense cost or the peak; it ends with the budget."""
+    smallest = min(smallest, budget)
+    path = schedule.path(smallest, budget)
+    value = path.at(where)
+    assert smallest * (1 - 1e-9) <= value <= min(1.0, budget * max(schedule.peak, 1.0)) * (1 + 1e-9)
+    assert path.points[-1][1] == budget
+    times = [at for at, _ in path.points]
+    assert times == sorted(times)
+
+
+@settings(max_examples=80)
+@given(schedule=courses, smallest=share, budget=share)
+def test_a_course_is_level_after_its_landing(schedule: Schedule, smallest: float, budget: float) -> None:
+    path = schedule.path(min(smallest, budget), budget)
+    if schedule.grow_until <= schedule.hold_until <= schedule.land_at:
+        for part in (0.01, 0.5, 1.0):
+            after = schedule.land_at + (1.0 - schedule.land_at) * part
+            assert path.at(after) == pytest.approx(budget)
+
+
+def test_a_course_rises_then_falls() -> None:
+    """By hand: from a twentieth of the budget of 20 % up to twice of it, held, and down to it."""
+    path = Schedule(start=0.05, grow_until=0.2, peak=2.0, hold_until=0.5, land_at=0.7).path(0.001, 0.2)
+    seen = [path.at(at) for at in (0.0, 0.1, 0.2, 0.4, 0.5, 0.6, 0.7, 0.9)]
+    assert seen == pytest.approx([0.01, math.sqrt(0.01 * 0.4), 0.4, 0.4, 0.4, math.sqrt(0.4 * 0.2), 0.2, 0.2])
+
+
+def test_a_course_without_a_peak_never_stands_above_the_budget() -> None:
+    path = Schedule(peak=1.0).path(0.01, 0.3)
+    assert max(path.at(n / 100) for n in range(101)) == pytest.approx(0.3)
+
+
+def test_the_start_is_between_the_smallest_network_and_the_budget() -> None:
+    assert Schedule(start=0.0).path(0.1, 0.3).at(0.0) == 0.1
+    assert Schedule(start=0.5).path(0.1, 0.3).at(0.0) == pytest.approx(0.15)
+    assert Schedule(start=9.0).path(0.1, 0.3).at(0.0) == 0.3
+
+
+def test_an_infinite_start_is_the_peak() -> None:
+    assert Schedule(start=math.inf, peak=2.0).path(0.1, 0.3).at(0.0) == pytest.approx(0.6)
+    full = Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=0.8, land_at=0.8).path(0.1, 0.3)
+    assert [full.at(0.0), full.at(0.4), full.at(0.8), full.at(0.81)] == [1.0, 1.0, 1.0, 0.3]
+
+
+@pytest.mark.parametrize(
+    "change", [{"start": -1.0}, {"peak": math.nan}, {"grow_until": 1.5}, {"hold_until": -0.1}, {"land_at": 2.0}]
+)
+def test_a_course_that_makes_no_sense_is_refused(change: dict[str, float]) -> None:
+    (name,) = change
+    with pytest.raises(MeristemError, match=name):
+        Schedule(**change)
