@@ -19,6 +19,7 @@ from meristem.errors import FileError, SurgeryError
 from meristem.gating.unit_gates import Gates
 from meristem.io.atomic import replace_file
 from meristem.space.absent_blocks import DROPPED, REPLACED, leave_out
+from meristem.space.paths import is_inside, split_path
 from meristem.space.rules import write_size
 from meristem.surgery.live import Live
 
@@ -60,7 +61,7 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Colle
     for name in live.space.tensors:
         if _within(name, absent):
             continue
-        path, _, leaf = name.rpartition(".")
+        path, leaf = split_path(name)
         tensor = getattr(plain.get_submodule(path), leaf)
         tensors[name] = tensor.detach().to("cpu").contiguous().clone()
     try:
@@ -101,7 +102,7 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor], absent: Collection[
                 "value": len(live.positions(size.axis)),
             }
             for size in space.attributes
-            if not _within(f"{size.module}.", absent)
+            if size.module not in absent and not _within(size.module, absent)
         ],
         "absent": {block.path: block.way for block in space.blocks.values() if block.path in absent},
         "tensors": {
@@ -118,8 +119,8 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor], absent: Collection[
 
 
 def _within(name: str, blocks: Collection[str]) -> bool:
-    """Whether a tensor lies in one of the blocks."""
-    return any(name.startswith(f"{block}.") for block in blocks)
+    """Tell whether a tensor or a module lies in one of the blocks."""
+    return any(is_inside(name, block) for block in blocks)
 
 
 def load(folder: str | Path, model: nn.Module) -> nn.Module:
@@ -200,7 +201,7 @@ def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], na
             value = value.contiguous(memory_format=torch.channels_last)
         new = nn.Parameter(value, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else value
         for alias in entry["names"]:
-            path, _, leaf = alias.rpartition(".")
+            path, leaf = split_path(alias)
             setattr(model.get_submodule(path), leaf, new)
     for size in architecture["sizes"]:
         write_size(model.get_submodule(size["module"]), size["name"], size["index"], size["value"])

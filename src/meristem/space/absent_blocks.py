@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from meristem.space.paths import split_path
+
 REPLACED, DROPPED = "replaced", "dropped"
 
 
@@ -43,5 +45,5 @@ def can_drop(model: nn.Module, path: str) -> bool:
 
 
 def _place(model: nn.Module, path: str) -> tuple[nn.Module, str]:
-    parent, _, name = path.rpartition(".")
+    parent, name = split_path(path)
     return model.get_submodule(parent), name

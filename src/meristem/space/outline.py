@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from meristem.space.axis import Axis
+from meristem.space.paths import layer_path, split_path
 from meristem.space.space import Role, Site, Space, Tensor
 
 FORMAT = "meristem-space-1"
@@ -70,7 +71,7 @@ def _layers(space: Space, model: nn.Module | None) -> list[dict[str, Any]]:
     modules: dict[str, list[Tensor]] = {}
     for tensor in space.tensors.values():
         if tensor.is_parameter:
-            modules.setdefault(tensor.name.rpartition(".")[0] or tensor.name, []).append(tensor)
+            modules.setdefault(layer_path(tensor.name), []).append(tensor)
     channels = _channels(space, model)
     layers: list[dict[str, Any]] = []
     for module, tensors in modules.items():
@@ -163,7 +164,7 @@ def _form(space: Space, weight: Tensor, dim: int, channels: Axis | None) -> dict
 
 def _gates(space: Space, weight: Tensor) -> int:
     """How many rows of a recurrent layer's weight belong to one cell: people speak of its cells, not of their gates."""
-    module, _, name = weight.name.rpartition(".")
+    module, name = split_path(weight.name)
     if not name.startswith("weight_ih"):
         return 1
     beside = (space.tensors.get(f"{module}.{name.replace('_ih', part)}") for part in ("_hr", "_hh"))

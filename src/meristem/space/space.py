@@ -13,6 +13,7 @@ import numpy as np
 
 from meristem.space.arrays import BoolArray
 from meristem.space.axis import Axis
+from meristem.space.paths import ancestors, layer_path
 from meristem.space.table import space_table
 
 DEPTH = "depth"  # the kind of a group whose one unit is a whole block
@@ -189,7 +190,7 @@ class Space:
         paths = {block.path: group for group, block in self.blocks.items()}
         found: dict[str, set[str | None]] = {}
         for site in self.sites:
-            within = next((paths[path] for path in _prefixes(site.tensor) if path in paths), None)
+            within = next((paths[path] for path in ancestors(site.tensor) if path in paths), None)
             for group in site.axis.groups:
                 found.setdefault(group, set()).add(within)
         return {
@@ -220,7 +221,7 @@ class Space:
         found: dict[Role, dict[str, None]] = {role: {} for role in Role}
         for site in self._homes.get(group, ()):
             for role in site.roles:
-                found[role][site.tensor.rpartition(".")[0] or site.tensor] = None
+                found[role][layer_path(site.tensor)] = None
         makers, readers = found[Role.OUT], found[Role.IN]
         along = [name for name in found[Role.ALONG] if name not in makers and name not in readers]
         return list(makers), along, list(readers)
@@ -249,11 +250,6 @@ class Space:
 
     def __str__(self) -> str:
         return space_table(self)
-
-
-def _prefixes(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _numel(tensor: Tensor) -> int:

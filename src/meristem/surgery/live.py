@@ -12,6 +12,7 @@ from torch import Tensor, nn, optim
 from meristem.errors import PlanError, SurgeryError
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
+from meristem.space.paths import is_inside
 from meristem.space.plan import Plan, plan_to
 from meristem.space.rules import write_size
 from meristem.space.space import Space
@@ -335,7 +336,7 @@ class Live:
         found: dict[str, str] = {}
         for group, block in self.space.blocks.items():
             size = len(block.path)
-            mine = [name for name in self._resizable if name.startswith(f"{block.path}.")]
+            mine = [name for name in self._resizable if is_inside(name, block.path)]
             built = tuple((name[size:], self.space.tensors[name].shape) for name in mine)
             first = alike.setdefault((type(self.tree.module(block.path)), built), block.path)
             if first != block.path and group in start and not list(start[group]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from meristem.space.absent_blocks import leave_out, put_back
+from meristem.space.paths import ancestors, split_path
 
 
 class ModuleTree:
@@ -20,11 +21,9 @@ class ModuleTree:
         return tuple(self._absent)
 
     def module(self, path: str) -> nn.Module:
-        end = path.find(".") if self._absent else -1
-        while end >= 0:
-            if path[:end] in self._absent:
-                return self._absent[path[:end]].get_submodule(path[end + 1 :])
-            end = path.find(".", end + 1)
+        for block in ancestors(path) if self._absent else ():
+            if block in self._absent:
+                return self._absent[block].get_submodule(path.removeprefix(f"{block}."))
         return self._absent[path] if path in self._absent else self._model.get_submodule(path)
 
     def tensor(self, name: str) -> Tensor:
@@ -34,7 +33,7 @@ class ModuleTree:
 
     def held(self, name: str) -> Tensor | None:
         """A tensor of the model, or None where a buffer is registered but not set."""
-        path, _, leaf = name.rpartition(".")
+        path, leaf = split_path(name)
         found: Tensor | None = getattr(self.module(path), leaf)
         return found
 
@@ -47,7 +46,7 @@ class ModuleTree:
 
     def write_buffer(self, name: str, tensor: Tensor | None) -> None:
         """Set a buffer, also one that the module makes only as it runs."""
-        path, _, leaf = name.rpartition(".")
+        path, leaf = split_path(name)
         owner = self.module(path)
         if leaf in owner._buffers:
             owner._buffers[leaf] = tensor
@@ -55,7 +54,7 @@ class ModuleTree:
             owner.register_buffer(leaf, tensor)
 
     def write(self, name: str, tensor: Tensor) -> None:
-        path, _, leaf = name.rpartition(".")
+        path, leaf = split_path(name)
         setattr(self.module(path), leaf, tensor)
 
     def leave_out(self, path: str, way: str) -> None:
