@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import meristem
-from meristem_bench.models.seeds import basic3_resnet
+from meristem_bench.models.depth_starts import basic3_resnet
 
 BATCH, STEPS, LIVE = 128, 3, 5
 

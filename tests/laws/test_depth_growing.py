@@ -16,7 +16,7 @@ import meristem
 from helpers import assert_all_near, loss, run
 from meristem import Budget, Grower, Live, Space, methods
 from meristem.surgery.fresh import ZeroOutgoing
-from meristem_bench.models.seeds import basic3_resnet
+from meristem_bench.models.depth_starts import basic3_resnet
 
 X = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -49,7 +49,7 @@ def train(found: Grower) -> None:
 def test_what_lies_in_an_absent_block_stays_as_it_is(preset: str, space: Space) -> None:
     """One unit at the start; then what it had when the block went, whatever is decided meanwhile."""
     found = grower(space, preset)
-    absent = {name: block for name, block in space.inner.items() if not found.live.masks[block][0]}
+    absent = {name: block for name, block in space.enclosing_block.items() if not found.live.masks[block][0]}
     assert absent
     assert all(found.widths[name] == 1 for name in absent)
     came = set()
@@ -57,7 +57,7 @@ def test_what_lies_in_an_absent_block_stays_as_it_is(preset: str, space: Space) 
         train(found)
         before = found.live.masks
         found.step()
-        for name, block in space.inner.items():
+        for name, block in space.enclosing_block.items():
             if not found.live.masks[block][0]:
                 assert (before[name] == found.live.masks[name]).all()
             came |= {block} if found.live.masks[block][0] and name in absent else set()

@@ -21,7 +21,7 @@ from helpers import loss, masks_equal, run
 from meristem import Budget, Grower, Method, Space, methods
 from meristem.control.controller import Exact
 from meristem.cost.price import Prices
-from meristem_bench.models.seeds import basic3_resnet, plain3_net
+from meristem_bench.models.depth_starts import basic3_resnet, plain3_net
 from nets.deep import MaskedBlock, MaskedLoop
 
 # --- law 6 --------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def assert_landed(found: Grower, budget: Budget, exact: bool = True) -> None:
     left = {metric: cap - shares[metric] for metric, cap in caps.items()}
     assert all(value >= -1e-9 for value in left.values()), f"above the budget: {left}"
     if exact and min(left.values()) > 0.01:
-        widths |= {name: found.space.full[name] for name in found.live.inactive}
+        widths |= {name: found.space.full[name] for name in found.live.inactive_groups}
         for name, width in widths.items():
             if width < found.space.full[name]:
                 assert not prices.fits({**widths, name: width + 1}, caps), f"{name} would still fit; left {left}"

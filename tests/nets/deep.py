@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from meristem_bench.models.seeds import basic3_resnet, bottleneck4_resnet, plain3_net
+from meristem_bench.models.depth_starts import basic3_resnet, bottleneck4_resnet, plain3_net
 from meristem_bench.models.wide_resnet import WideResNet
 from nets.common import mlp
 from nets.tokens import FusedAttention, MatmulAttention, TokenNet, Transposed

@@ -18,7 +18,7 @@ _RATES = {16: (6, 12, 18), 8: (12, 24, 36)}  # of the parallel 3x3 convolutions,
 class SpatialPyramid(nn.Module):
     """A 1x1 convolution, 3x3 convolutions of several rates and the mean of the image, side by side, then mixed by 1x1.
 
-    The norm of the mean sees one value an image: training needs at least two images a batch.
+    The norm of the mean sees one value per image: training needs at least two images per batch.
     """
 
     def __init__(self, channels: int, out_channels: int, rates: Sequence[int]) -> None:
@@ -51,7 +51,7 @@ class DeepLabV3(nn.Module):
         self.stages, channels = resnet_stages(depth, width, output_stride=output_stride, multi_grid=_MULTI_GRID)
         self.pyramid = SpatialPyramid(channels, pyramid_width, _RATES[output_stride])
         kaiming_(self, nn.Conv2d, mode="fan_out")
-        # Made after the others have been drawn: few outputs would mean large weights and confident first guesses.
+        # Created after the initialisation: fan_out of few classes would mean large weights and confident first guesses.
         self.head = nn.Conv2d(pyramid_width, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,5 +63,5 @@ def _layer(channels: int, out_channels: int, kernel: int, dilation: int = 1) -> 
     return nn.Sequential(*conv_bn(channels, out_channels, kernel, dilation=dilation), nn.ReLU(inplace=True))
 
 
-def deeplab_v3(classes: int = 21) -> DeepLabV3:
+def deeplab_v3_resnet101(classes: int = 21) -> DeepLabV3:
     return DeepLabV3(classes)

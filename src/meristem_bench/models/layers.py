@@ -1,4 +1,4 @@
-"""What several networks share: convolutions with their norm, first values of weights, checks of block counts."""
+"""What several networks share: convolutions with their norm, weight initialisation, checks of block counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def conv_bn(
 def kaiming_(
     network: nn.Module, *kinds: type[nn.Conv2d] | type[nn.Linear], mode: Literal["fan_in", "fan_out"] = "fan_in"
 ) -> None:
-    """Draw the weights of all layers of these kinds as He et al. (2015) do; the rest stays as torch made it."""
+    """Draw the weights of all layers of these kinds as He et al. (2015) do; the rest keeps torch's initialisation."""
     for module in network.modules():
         if isinstance(module, kinds):
             nn.init.kaiming_normal_(module.weight, mode=mode, nonlinearity="relu")

@@ -12,8 +12,8 @@ _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23,
 _STEM_STRIDE = 4
 
 
-class Block(nn.Module):
-    """Basic (two 3x3) or bottleneck (1x1, 3x3, 1x1 with four times the channels).
+class ImageNetBlock(nn.Module):
+    """A basic block (two 3x3) or a bottleneck (1x1, 3x3, 1x1 with four times the channels).
 
     Without its shortcut the block is a chain of plain layers.
     """
@@ -51,7 +51,7 @@ class Block(nn.Module):
 class ResNetImageNet(nn.Module):
     """ResNet-18, 34 (basic blocks), 50, 101 or 152 (bottlenecks).
 
-    ``blocks`` replaces the number of blocks of each of the four stages; ``depth`` then only tells their kind.
+    ``blocks`` replaces the number of blocks of each of the four stages; ``depth`` then only says their kind.
     """
 
     def __init__(
@@ -98,16 +98,17 @@ def resnet_stages(
         raise ValueError(f"output_stride must be 8, 16 or 32, got {output_stride}")
     counts = _BLOCKS[depth] if blocks is None else checked_blocks(blocks, len(_BLOCKS[depth]))
     stages, channels, bottleneck = [], width, depth >= 50
-    reached, dilation = _STEM_STRIDE, 1
+    total_stride, dilation = _STEM_STRIDE, 1
     for stage, count in enumerate(counts):
-        first = 2 if stage and reached < output_stride else 1
-        dilation *= 2 if stage and first == 1 else 1
-        reached *= first
+        first_stride = 2 if stage and total_stride < output_stride else 1
+        dilation *= 2 if stage and first_stride == 1 else 1
+        total_stride *= first_stride
         grid = multi_grid if stage == len(counts) - 1 else (1,)
         layers = []
         for n in range(count):
             spread = dilation * grid[n % len(grid)]
-            layers.append(Block(channels, width << stage, 1 if n else first, bottleneck, spread, shortcuts))
+            stride = 1 if n else first_stride
+            layers.append(ImageNetBlock(channels, width << stage, stride, bottleneck, spread, shortcuts))
             channels = (width << stage) * (4 if bottleneck else 1)
         stages.append(nn.Sequential(*layers))
     return nn.Sequential(*stages), channels

@@ -15,7 +15,7 @@ from functools import partial
 from torch import nn
 
 from meristem.control.budget import Budget
-from meristem_bench.models.seeds import basic3_resnet, bottleneck4_resnet, plain3_net, plain4_net
+from meristem_bench.models.depth_starts import basic3_resnet, bottleneck4_resnet, plain3_net, plain4_net
 from meristem_bench.recipes.cifar import resnet20_cifar10, resnet20_cifar10_short
 from meristem_bench.recipes.imagenet import resnet50_imagenet, resnet50_imagenet_short
 from meristem_bench.runs.run import Run

@@ -11,7 +11,7 @@ from meristem_bench.data.classes import class_folders
 from meristem_bench.data.part import spread_part
 from meristem_bench.data.streamed import Streamed
 from meristem_bench.data.views import CentreView, TrainView
-from meristem_bench.models.mobilenet_v1 import mobilenet_v1, mobilenet_v1_half
+from meristem_bench.models.mobilenet import mobilenet_v1, mobilenet_v1_half
 from meristem_bench.models.resnet_imagenet import resnet50
 from meristem_bench.runs.lr_schedule import Cosine, Steps
 from meristem_bench.runs.run import Run

@@ -10,7 +10,7 @@ from meristem_bench.data.pairs import TrainPairView, WholePairView
 from meristem_bench.data.part import spread_part
 from meristem_bench.data.streamed import Streamed
 from meristem_bench.data.voc import CLASSES, voc_segmentation
-from meristem_bench.models.deeplab_v3 import deeplab_v3
+from meristem_bench.models.deeplab_v3 import deeplab_v3_resnet101
 from meristem_bench.runs.lr_schedule import Polynomial
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.task import Segmentation
@@ -22,7 +22,7 @@ def deeplab_v3_voc() -> Run:
     return Run(
         name="deeplab-v3-voc",
         about="DeepLab-v3-ResNet-101 on PASCAL VOC 2012 at 513 pixels, 46 epochs; needs voc2012-extra.",
-        model=deeplab_v3,
+        model=deeplab_v3_resnet101,
         load=partial(load, extra=True),
         task=Segmentation(CLASSES),
         epochs=46,  # 30 000 steps with the extra annotations

@@ -6,7 +6,7 @@ import dataclasses
 
 from meristem.control.budget import Budget
 from meristem_bench.data.words import Words, word_files
-from meristem_bench.models.lstm_lm import lstm_large, lstm_medium, lstm_small
+from meristem_bench.models.lstm import lstm_large, lstm_medium, lstm_small
 from meristem_bench.runs.lr_schedule import Cosine, Decay
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.task import LanguageModel

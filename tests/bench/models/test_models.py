@@ -15,11 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import RandomGates, assert_is_masked_reference, go, half
 from meristem import Live, Space, count_macs, count_params, trace
 from meristem_bench.models import resnet_cifar, resnet_imagenet
-from meristem_bench.models.deeplab_v3 import DeepLabV3, deeplab_v3
-from meristem_bench.models.mobilenet_v1 import MobileNetV1, mobilenet_v1, mobilenet_v1_half
+from meristem_bench.models.deeplab_v3 import DeepLabV3, deeplab_v3_resnet101
+from meristem_bench.models.depth_starts import basic3_resnet, bottleneck4_resnet, plain3_net, plain4_net
+from meristem_bench.models.mobilenet import MobileNetV1, mobilenet_v1, mobilenet_v1_half
 from meristem_bench.models.resnet_cifar import ResNetCifar
 from meristem_bench.models.resnet_imagenet import ResNetImageNet
-from meristem_bench.models.seeds import basic3_resnet, bottleneck4_resnet, plain3_net, plain4_net
 from meristem_bench.models.vgg_cifar import VGGCifar, vgg16
 from meristem_bench.models.wide_resnet import WideResNet, wrn28_10
 
@@ -74,7 +74,7 @@ def macs(model: nn.Module, size: int) -> int:
         (lambda: MobileNetV1(0.75), 2_585_560),
         (mobilenet_v1_half, 1_331_592),
         (lambda: MobileNetV1(0.25), 470_072),
-        (deeplab_v3, 58_040_661),
+        (deeplab_v3_resnet101, 58_040_661),
     ],
 )
 def test_parameters_are_the_published_ones(make: Maker, params: int) -> None:
@@ -210,9 +210,9 @@ def test_depthwise_weights_do_not_vanish() -> None:
 )
 def test_dilation_replaces_stride(stride: int, dilations: list[list[int]]) -> None:
     stages, channels = resnet_imagenet.resnet_stages(50, 4, output_stride=stride, multi_grid=(1, 2, 4))
-    found = [[block.body[3].dilation[0] for block in stage] for stage in stages]
-    assert [sorted(set(stage)) for stage in found] == dilations
-    assert found[3] == dilations[3]
+    per_block = [[block.body[3].dilation[0] for block in stage] for stage in stages]
+    assert [sorted(set(stage)) for stage in per_block] == dilations
+    assert per_block[3] == dilations[3]
     assert stages(torch.randn(1, 4, 32, 32)).shape == (1, channels, 128 // stride, 128 // stride)
 
 
@@ -230,38 +230,38 @@ def test_segmentation_trains_by_twos_and_evaluates_alone(depth: int) -> None:
 
 def test_a_classifier_lends_its_weights_to_segmentation() -> None:
     classifier, model = ResNetImageNet(50, 3, 4), DeepLabV3(3, 50, width=4, pyramid_width=8)
-    found = {name: tensor for name, tensor in classifier.state_dict().items() if not name.startswith("head.")}
-    missing, unexpected = model.load_state_dict(found, strict=False)
+    weights = {name: tensor for name, tensor in classifier.state_dict().items() if not name.startswith("head.")}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
     assert not unexpected
     assert all(name.startswith(("pyramid.", "head.")) for name in missing)
 
 
-SEEDS = {"basic3": basic3_resnet, "plain3": plain3_net, "bottleneck4": bottleneck4_resnet, "plain4": plain4_net}
+DEPTH_STARTS = {"basic3": basic3_resnet, "plain3": plain3_net, "bottleneck4": bottleneck4_resnet, "plain4": plain4_net}
 
 
-@pytest.mark.parametrize("name", SEEDS)
-def test_a_seed_has_one_block_in_each_stage(name: str) -> None:
-    assert [len(stage) for stage in on_meta(SEEDS[name]).stages] == [1] * int(name[-1])
+@pytest.mark.parametrize("name", DEPTH_STARTS)
+def test_a_depth_start_has_one_block_in_each_stage(name: str) -> None:
+    assert [len(stage) for stage in on_meta(DEPTH_STARTS[name]).stages] == [1] * int(name[-1])
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", DEPTH_STARTS)
 def test_blocks_after_the_first_keep_the_shape(name: str) -> None:
-    """So whole blocks can be taken out, and what is left is the seed."""
-    model = SEEDS[name](blocks=[3] * int(name[-1]), classes=4, width=4).eval()
+    """So whole blocks can be taken out, and what is left is the start."""
+    model = DEPTH_STARTS[name](blocks=[3] * int(name[-1]), classes=4, width=4).eval()
     x = model.stem(images(32))
     for stage in model.stages:
         shapes = [(x := block(x)).shape for block in stage]
         assert all(one == two for one, two in pairwise(shapes))
         del stage[1:]
-    seed = SEEDS[name](classes=4, width=4).eval()
-    seed.load_state_dict(model.state_dict())
-    assert torch.equal(model(images(32)), seed(images(32)))
+    start = DEPTH_STARTS[name](classes=4, width=4).eval()
+    start.load_state_dict(model.state_dict())
+    assert torch.equal(model(images(32)), start(images(32)))
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", DEPTH_STARTS)
 def test_plain_blocks_have_no_way_around(name: str) -> None:
     """With the last norm at zero a residual block passes its input on, a plain one nothing."""
-    model = SEEDS[name](blocks=[2] * int(name[-1]), classes=4, width=4).eval()
+    model = DEPTH_STARTS[name](blocks=[2] * int(name[-1]), classes=4, width=4).eval()
     block = model.stages[0][1]
     last = [module for module in block.modules() if isinstance(module, nn.BatchNorm2d)][-1]
     nn.init.zeros_(last.weight)

@@ -21,7 +21,7 @@ import meristem
 from meristem.control.method import paper_nas
 from meristem_bench.cli import main
 from meristem_bench.commands.recipes import recipe, recipes
-from meristem_bench.models.mobilenet_v1 import MobileNetV1
+from meristem_bench.models.mobilenet import MobileNetV1
 from meristem_bench.runs.folder import Folder, read_json
 from meristem_bench.runs.run import DENSE, Run
 from meristem_bench.runs.training import made_model

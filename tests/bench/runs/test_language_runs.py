@@ -17,7 +17,7 @@ from meristem.control.budget import Budget
 from meristem.errors import MeristemError
 from meristem_bench.commands.recipes import recipe
 from meristem_bench.data.words import Words
-from meristem_bench.models.lstm_lm import LstmLm
+from meristem_bench.models.lstm import LstmLm
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.loop import carry_out, evaluate, train_epoch
 from meristem_bench.runs.run import Run, finished_result, known_settings
@@ -40,7 +40,7 @@ def tiny(**changes: Any) -> Run:
     run = Run(
         name="tiny",
         about="A language model of 12 and 12 units.",
-        model=partial(LstmLm, embedding=6, hidden=(12, 12), reach=0.3),
+        model=partial(LstmLm, embedding=6, hidden=(12, 12), init_range=0.3),
         load=counting,
         task=LanguageModel(),
         epochs=5,

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import meristem
 from meristem.space.outline import outline, width
+from meristem_bench.models.depth_starts import basic3_resnet
 from meristem_bench.models.resnet_cifar import resnet20
-from meristem_bench.models.seeds import basic3_resnet
 from meristem_bench.models.vgg_cifar import vgg16
 from zoo import ZOO
 

@@ -12,7 +12,7 @@ import meristem
 from helpers import go
 from meristem import Live
 from meristem.surgery.fresh import AsBuilt, LayerPart, ZeroOutgoing
-from meristem_bench.models.seeds import basic3_resnet, plain3_net
+from meristem_bench.models.depth_starts import basic3_resnet, plain3_net
 
 
 def grown(model: nn.Module, x: torch.Tensor, inner: int | None = None) -> tuple[nn.Module, nn.Module]:
@@ -22,7 +22,7 @@ def grown(model: nn.Module, x: torch.Tensor, inner: int | None = None) -> tuple[
     built = copy.deepcopy(model.get_submodule(block.path))
     widths = {group.name: range(group.units) for group in space.groups.values()}
     if inner is not None:
-        name = next(name for name, owner in space.inner.items() if owner == block.group)
+        name = next(name for name, owner in space.enclosing_block.items() if owner == block.group)
         widths[name] = range(inner)
     live = Live(model, space, start={**widths, block.group: []}, fresh=ZeroOutgoing())
     go(live, {block.group: [0]})

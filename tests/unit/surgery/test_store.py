@@ -52,7 +52,7 @@ def test_what_never_lived_takes_no_memory(name: str, space_of) -> None:
 def test_many_blocks_take_no_more_than_a_few(space_of) -> None:
     """The point of it: a deep model that starts shallow keeps as much as a shallow one, and one block more."""
     import meristem
-    from meristem_bench.models.seeds import basic3_resnet
+    from meristem_bench.models.depth_starts import basic3_resnet
 
     sizes = []
     for blocks in (2, 3, 8):

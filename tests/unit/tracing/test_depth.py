@@ -15,7 +15,7 @@ from helpers import go, run
 from meristem import Live, Space
 from meristem.errors import TraceError
 from meristem.space.space import DEPTH
-from meristem_bench.models.seeds import basic3_resnet, plain3_net
+from meristem_bench.models.depth_starts import basic3_resnet, plain3_net
 from nets.common import Residual, mlp, seq
 from nets.tokens import MatmulAttention
 from nets.tokens import block as sequence_block
@@ -89,7 +89,7 @@ def test_the_deep_nets(name: str, space_of) -> None:
         for term in space.terms:
             owned = group in {part.group for axis in term.axes for part in axis.parts}
             assert owned == f"{term.module}.".startswith(f"{block.path}.")
-    for group, owner in space.inner.items():
+    for group, owner in space.enclosing_block.items():
         makers, along, readers = space.coupled(group)
         assert all(path.startswith(space.blocks[owner].path) for path in (*makers, *along, *readers))
     assert space.costs is not None
@@ -103,7 +103,7 @@ def test_without_depth_nothing_is_different() -> None:
         space = meristem.trace(make(), torch.zeros(1, 3, 8, 8))
         assert not space.stages
         assert not space.blocks
-        assert not space.inner
+        assert not space.enclosing_block
         again = meristem.trace(make(), torch.zeros(1, 3, 8, 8), depth=False)
         assert all(getattr(again, f.name) == getattr(space, f.name) for f in fields(Space) if f.compare)
 

@@ -16,7 +16,7 @@ from meristem.control.rivals.autogrow import AutoGrow
 from meristem.errors import BudgetError, MeristemError
 from meristem.space.space import Block, Stage
 from meristem.surgery.fresh import AsBuilt, RandomLastNorm
-from meristem_bench.models.seeds import basic3_resnet
+from meristem_bench.models.depth_starts import basic3_resnet
 
 STAGES = tuple(
     Stage(name, tuple(Block(f"{name}.{n}:block", f"{name}.{n}", "replaced") for n in (1, 2, 3)), 1) for name in "abc"

@@ -1,8 +1,8 @@
 """The four starts of depth growing: networks of three or four stages, one block in each, with and without shortcuts.
 
-A growing unit is a whole block. The first block of a stage changes the shape and stays; all further blocks keep it, so
-any number of them may come and go. In the plain networks a unit has the same layers as its residual counterpart (two
-3x3 convolutions; 1x1, 3x3, 1x1) and only lacks the shortcut.
+The unit that grows is a whole block. The first block of a stage changes the shape and stays; all further blocks keep
+the shape, so any number of them may come and go. In the plain networks a unit has the same layers as its residual
+counterpart (two 3x3 convolutions; 1x1, 3x3, 1x1) and only lacks the shortcut.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from torch import nn
 
 from helpers import half
 from meristem import Live, Space, count_macs, count_params, trace
-from meristem_bench.models.lstm_lm import LstmLm, lstm_large, lstm_medium, lstm_small
+from meristem_bench.models.lstm import LstmLm, lstm_large, lstm_medium, lstm_small
 
 UNROLL = 2  # reading the model takes time for every word
 
@@ -32,7 +32,7 @@ def words(*shape: int, classes: int = 50) -> torch.Tensor:
 
 def small(keep: float = 1.0) -> LstmLm:
     torch.manual_seed(0)
-    return LstmLm(50, 12, (10, 8), keep, reach=0.5)
+    return LstmLm(50, 12, (10, 8), keep, init_range=0.5)
 
 
 def test_only_hidden_units_grow(large: Space) -> None:
@@ -58,18 +58,18 @@ def test_a_share_of_the_macs_is_the_same_share_of_the_parameters_that_can_grow(l
 
 
 @pytest.mark.parametrize(
-    ("make", "params", "keep", "reach"),
+    ("make", "params", "keep", "init_range"),
     [(lstm_small, 4_653_200, 1.0, 0.1), (lstm_medium, 19_780_400, 0.5, 0.05), (lstm_large, 66_034_000, 0.35, 0.04)],
 )
-def test_the_published_sizes(make: Callable[..., LstmLm], params: int, keep: float, reach: float) -> None:
+def test_the_published_sizes(make: Callable[..., LstmLm], params: int, keep: float, init_range: float) -> None:
     with torch.device("meta"):
         model = make()
     assert sum(parameter.numel() for parameter in model.parameters()) == params
     assert model.dropout.p == 1 - keep
     torch.manual_seed(0)
     for parameter in make(classes=200).parameters():
-        assert -reach <= parameter.min() < -0.8 * reach
-        assert 0.8 * reach < parameter.max() <= reach
+        assert -init_range <= parameter.min() < -0.8 * init_range
+        assert 0.8 * init_range < parameter.max() <= init_range
 
 
 def test_a_text_in_chunks_with_the_state_carried_on_gives_what_the_whole_gives() -> None:
