@@ -23,7 +23,7 @@ def first_units(method: Method, prices: Prices, trajectory: Trajectory, budget: 
         widths = {name: group.units * bool(group.min_units) for name, group in groups.items()}
     if widths is None:
         masks = fit(prices, even(prices.space), trajectory.at(0))
-        inactive = prices.space.inactive(masks)  # what lies there costs nothing, so all of it was taken
+        inactive = prices.space.inactive_groups(masks)  # what lies there costs nothing, so all of it was taken
         return {
             name: np.flatnonzero(mask)[: groups[name].min_units if name in inactive else None]
             for name, mask in masks.items()
