@@ -23,7 +23,7 @@ from meristem.control.method import PAPER_STEPS, GatePlacement, Method
 from meristem.control.scores import Epoch, first_scores
 from meristem.control.trajectory import plan_trajectory
 from meristem.cost.count import cost_at
-from meristem.cost.ledger import Ledger
+from meristem.cost.ledger import FINE_TUNE, GROW, Ledger
 from meristem.cost.memory import peak_bytes
 from meristem.cost.price import Prices
 from meristem.distributed import agreed, agreed_numbers
@@ -314,7 +314,8 @@ class Grower:
 
     def _record(self, metrics: Mapping[str, float]) -> Record:
         widths, shares = self.live.widths, self._prices.shares(self.live.widths)
-        self.ledger.train(self._steps, shares["macs"])
+        stage = GROW if self.growing else FINE_TUNE
+        self.ledger = self.ledger.after_training(self._steps, shares["macs"], stage)
         masks = self.live.active
         return {
             "epoch": self.epoch + 1,
