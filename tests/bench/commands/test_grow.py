@@ -256,7 +256,7 @@ def test_ctrl_c_before_the_first_step_leaves_nothing(
     def press(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("meristem_bench.runs.training.usable_device", press)
+    monkeypatch.setattr("meristem_bench.runs.machine.usable_device", press)
     assert grow("--out", "run") == 130
     assert "stopped before the first step; nothing is left behind" in capsys.readouterr().err
     assert not Path("run").exists()
@@ -274,9 +274,9 @@ def test_a_run_in_use_is_left_alone(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_export_at_any_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    import users_recipe
-
     interrupted(monkeypatch, "--out", "run")
+    import users_recipe  # the run has found it in the current folder
+
     assert main(["export", "run", "--out", "small", "--recipe", "users_recipe:tiny"]) == 0
     assert "The network after epoch 2 of 3 is in small" in capsys.readouterr().out
     meristem.load("small", users_recipe.network())
