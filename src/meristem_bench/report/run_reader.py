@@ -16,8 +16,9 @@ from meristem.space.outline import FORMAT as OUTLINE_FORMAT
 from meristem.space.outline import width
 from meristem_bench.report.page_text import legible
 from meristem_bench.report.reported_run import DAMAGE, Record, ReportedRun, number
+from meristem_bench.runs.description import with_defaults
 from meristem_bench.runs.folder import Folder, read_json
-from meristem_bench.runs.run import RESULT_FORMAT, known_settings
+from meristem_bench.runs.result import RESULT_FORMAT
 
 _MAX_DEPTH = 4  # folders below a given one in which runs are looked for
 _LAST_EPOCH = 10**7
@@ -36,7 +37,7 @@ def read_run(path: Path) -> ReportedRun:
         content = {}
         missing.append(f"What was run is not known: {error}.")
     written = content.get("settings", {})
-    settings = known_settings(written) if written and isinstance(written, dict) else {}
+    settings = with_defaults(written) if written and isinstance(written, dict) else {}
     if not isinstance(written, dict):
         missing.append(f"What was run is not known: the settings in {folder.description} are damaged.")
     records = _records(folder, missing)
