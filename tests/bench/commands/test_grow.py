@@ -23,6 +23,7 @@ import torch
 import meristem
 from meristem_bench.cli import main
 from meristem_bench.models.resnet_cifar import ResNetCifar
+from meristem_bench.recipes.lookup import find_run
 from meristem_bench.show.progress import Progress
 from meristem_bench.show.result_tables import result_table
 from tiny_recipe import SLOW, tiny_recipe
@@ -159,14 +160,12 @@ def record(epoch: int) -> dict[str, Any]:
 
 
 def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    import users_recipe
-
     monkeypatch.setenv("COLUMNS", "200")
-    shown, run = Terminal(), users_recipe.tiny()
+    shown, run = Terminal(), find_run("users_recipe:tiny")
     progress = Progress(shown, plain=True)
     space = meristem.trace(run.model(), torch.randn(2, 6))
-    known = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
-    grower = type("Grower", (), known)
+    attributes = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
+    grower = type("Grower", (), attributes)
     progress.start(run, grower)  # type: ignore[arg-type]
     head = shown.getvalue()
     assert head.splitlines()[1] == "resumed after epoch 1"
