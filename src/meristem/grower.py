@@ -350,7 +350,7 @@ class Grower:
             "lr": [self._lr_start, self._lr_fracs],
             "strength": self._strength,
             "drawn": self._drawn,
-            "live": self.live.state(),
+            "live": self.live.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "learner": self._learner.state(),
             "ledger": dataclasses.asdict(self.ledger),
@@ -369,7 +369,7 @@ class Grower:
         state = checkpoint.read(path, kind=_KIND)
         arguments.check_identity(path, state["identity"], self._identity())
         try:
-            self.live.load_state(state["live"])
+            self.live.load_state_dict(state["live"])
         except SurgeryError as error:
             raise FileError(f"{path} does not fit this model: {error}") from None
         self.optimizer.load_state_dict(state["optimizer"])
