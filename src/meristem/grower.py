@@ -26,7 +26,7 @@ from meristem.cost.count import cost_at
 from meristem.cost.ledger import FINE_TUNE, GROW, Ledger
 from meristem.cost.memory import peak_bytes
 from meristem.cost.price import Prices
-from meristem.distributed import agreed, agreed_numbers
+from meristem.distributed import broadcast_masks, broadcast_numbers
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.block_gates import BlockGates
 from meristem.gating.lasso import UnitLasso
@@ -232,7 +232,7 @@ class Grower:
             records=[*self.records, record],
         )
         decision = self.method.controller.decide(view, self._rng)
-        push, strength = agreed_numbers((decision.push, decision.strength), self._device)
+        push, strength = broadcast_numbers((decision.push, decision.strength), self._device)
         self._learner.push(push)
         return dataclasses.replace(decision, push=push, strength=strength)
 
@@ -241,7 +241,7 @@ class Grower:
 
     def _plan(self, decision: Decision) -> Plan:
         """What lies in a block that is absent stays as it is: the block overrules what was decided of it."""
-        masks = agreed(decision.live, self._device)
+        masks = broadcast_masks(decision.live, self._device)
         inactive = self.space.inactive_groups(masks)
         return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items() if name not in inactive})
 

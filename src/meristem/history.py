@@ -1,4 +1,4 @@
-"""History: one JSON object a line, one line an epoch, appended. A crash inside a line loses that line alone."""
+"""History: one JSON object per line, one line per epoch, appended. A crash inside a line loses that line alone."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class History:
         return FileError(f"the history cannot be written to {self.path}: {error.strerror}")
 
     def append(self, record: Record) -> None:
+        """Add a record, and write it to the file at once."""
         self.records.append(record)
         if self.path is not None:
             line = _line(record).encode()
@@ -63,7 +64,7 @@ def _line(record: Record) -> str:
 
 
 def _valid(value: Any) -> Any:
-    """JSON has no word for numbers that are none; null stands for them."""
+    """The same value with null for infinities and NaN, which JSON cannot hold."""
     if isinstance(value, dict):
         return {name: _valid(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -78,7 +79,7 @@ def _drop_unfinished_line(path: Path) -> None:
 
 
 def read_history(path: str | Path) -> list[Record]:
-    """All whole records of a file. An unfinished last line is left out; a damaged line elsewhere is an error."""
+    """Return all whole records of a file. An unfinished last line is left out; a damaged line elsewhere is an error."""
     records, damaged = readable_records(path)
     if damaged:
         raise FileError(f"line {damaged[0]} of {path} is damaged; the lines before it are good")
@@ -86,7 +87,7 @@ def read_history(path: str | Path) -> list[Record]:
 
 
 def readable_records(path: str | Path) -> tuple[list[Record], list[int]]:
-    """All records of a file that can be read, and the numbers of the lines that cannot.
+    """Return all records of a file that can be read, and the numbers of the lines that cannot.
 
     A last line without its newline is neither: its writer was stopped, or is writing it just now.
     """
@@ -114,7 +115,7 @@ def readable_records(path: str | Path) -> tuple[list[Record], list[int]]:
 
 
 def counts(plan: Plan | None) -> dict[str, int]:
-    """How many units come and go."""
+    """Return how many units come and go."""
     changes = plan.changes.values() if plan is not None else ()
     return {
         "grown": sum(len(change.grow) for change in changes),
@@ -124,17 +125,17 @@ def counts(plan: Plan | None) -> dict[str, int]:
 
 
 def live_blocks(space: Space, masks: Mapping[str, BoolArray]) -> dict[str, int]:
-    """How many blocks each stage has, those included that can never be absent."""
+    """Return how many blocks each stage has, those included that can never be absent."""
     return {
         stage.name: stage.fixed + sum(bool(masks[block.group][0]) for block in stage.blocks) for stage in space.stages
     }
 
 
 def statistics(values: Mapping[str, FloatArray], masks: Mapping[str, BoolArray]) -> dict[str, dict[str, float]]:
-    """Mean, least and most over the live units of every group that has some."""
-    found = {}
+    """Return mean, minimum and maximum over the live units of every group that has some."""
+    summaries = {}
     for name, mask in masks.items():
         if mask.any():
             live = values[name][mask]
-            found[name] = {"mean": float(live.mean()), "min": float(live.min()), "max": float(live.max())}
-    return found
+            summaries[name] = {"mean": float(live.mean()), "min": float(live.min()), "max": float(live.max())}
+    return summaries

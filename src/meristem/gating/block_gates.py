@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from meristem.distributed import averaged, distributed
+from meristem.distributed import is_distributed, mean_over_ranks
 from meristem.gating.grad_probe import GradProbe
 from meristem.gating.hooks import AttachableHooks
 from meristem.gating.opening import Opening
@@ -84,7 +84,7 @@ class BlockGates(AttachableHooks):
         """The pull on each block's gate since the last time it was taken, as the gradients are now."""
         pulls, self._pulls = self._pulls, {}
         made = {group: gauge.taken() for group, gauge in self._gauges.items()}
-        if distributed():
+        if is_distributed():
             self._average(pulls, made)
         factors = {group: gauge.factor(made[group]) for group, gauge in self._gauges.items()}
         return {group: pull * torch.as_tensor(factors.get(group, 1.0)).to(pull) for group, pull in pulls.items()}
@@ -101,7 +101,7 @@ class BlockGates(AttachableHooks):
         for group in watched:
             kept = made[group]
             parts.append(nothing.expand(self._gauges[group].shape.numel()) if kept is None else kept.float().flatten())
-        means = torch.split(averaged(torch.cat(parts)), [part.numel() for part in parts])
+        means = torch.split(mean_over_ranks(torch.cat(parts)), [part.numel() for part in parts])
         pulls.update({group: mean.reshape(()) for group, mean in zip(groups, means[: len(groups)], strict=True)})
         made.update(zip(watched, means[len(groups) :], strict=True))
 

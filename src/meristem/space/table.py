@@ -1,4 +1,4 @@
-"""The space as text: what may change, who is coupled with whom, what is pinned and why, what it costs."""
+"""The space as text: what may change, which modules are coupled, what is pinned and why, what it costs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ def space_table(space: Space, most: int = 60) -> str:
     rows = [("group", "kind", "units", "params", "made by", "passes", "read by")]
     shares = space.group_params_frac
     for group in list(space.groups.values())[:most]:
-        made, along, read = space.coupled(group.name)
+        makers, along, readers = space.coupled(group.name)
         kind = group.kind + (" *" if group.mixes_units else "")
-        rows.append(
-            (group.name, kind, str(group.units), f"{shares[group.name]:.1%}", _names(made), _names(along), _names(read))
-        )
+        share = f"{shares[group.name]:.1%}"
+        rows.append((group.name, kind, str(group.units), share, _names(makers), _names(along), _names(readers)))
     lines = [*_aligned(rows)]
     if len(space.groups) > most:
         lines.append(f"... and {len(space.groups) - most} more groups")
