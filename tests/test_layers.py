@@ -27,7 +27,7 @@ SRC = Path(__file__).parents[1] / "src"
 LIBRARY = (
     ("errors",),
     ("gating.kinds", "surgery.fresh", "space.arrays", "space.paths"),  # pure mathematics, types, names
-    ("space",),
+    ("space", "rules"),
     ("cost", "distributed"),
     ("tracing", "surgery", "control"),
     ("gating",),

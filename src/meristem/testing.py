@@ -19,19 +19,18 @@ from meristem.space.absent_blocks import leave_out
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
 from meristem.space.space import Space
-from meristem.tracing.labelled_run import Run
+from meristem.tracing.labelled_run import LabelledRun
 from meristem.tracing.labels import Dim
 from meristem.tracing.model_call import call_of
 from meristem.tracing.model_copy import copy_with, named_tensors
-from meristem.tracing.observations import Record, Step
-from meristem.tracing.proof import Checker
-
-# Operations in which live units see each other; everything else treats a zero as an absent unit.
-_ACROSS = {
-    "mean", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "logsumexp", "prod", "softmax",
-    "_softmax", "_log_softmax", "_safe_softmax", "log_softmax", "native_layer_norm", "layer_norm",
-    "_fused_rms_norm", "rms_norm", "native_group_norm", "aminmax", "median", "any", "all",
-}  # fmt: skip
+from meristem.tracing.observations import Observations
+from meristem.tracing.operation import ExecutedOp
+from meristem.tracing.ops.contracting import attention
+from meristem.tracing.ops.moving import view
+from meristem.tracing.ops.op import Op
+from meristem.tracing.ops.reducing import batch_norm, group_norm, layer_norm
+from meristem.tracing.ops.table import OPS, UNLISTED
+from meristem.tracing.unit_labels import KnownUnitLabels
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,8 @@ def masked_reference(
         if not masks[group][0]:
             leave_out(full, block.path, block.way)
     replay = _Replay(full, space, masks, parameters, scales or {})
-    steps: list[Step] = []
-    run = replay.run = Run(full, replay.record, {}, meta=False, counting=False, listener=steps.append)
+    steps: list[ExecutedOp] = []
+    run = replay.run = LabelledRun(full, replay.observations, {}, meta=False, listener=steps.append)
     outputs = run.execute(call_of(full, inputs, {}, space.carried))
     for step in steps:  # afterwards, because inside the run torch records no gradients
         replay.step(step)
@@ -76,7 +75,7 @@ def masked_reference(
 class _Replay:
     """Executes each step again, with gradients, on masked full-size tensors."""
 
-    run: Run
+    run: LabelledRun
 
     def __init__(
         self,
@@ -93,15 +92,15 @@ class _Replay:
         self._alive = np.ones(offset, dtype=np.bool_)
         for name, mask in masks.items():
             self._alive[self._first[name] : self._first[name] + len(mask)] = mask
-        self._checker = Checker(np.zeros(offset, dtype=np.bool_), lenient=False)
-        self.record = Record(self._checker)
+        self._labels = KnownUnitLabels(np.zeros(offset, dtype=np.bool_), lenient=False)
+        self.observations = Observations(self._labels)
         for name in space.tensors:
             for dim, axis in enumerate(space.axes(name)):
-                ids = self._checker.known(self._leaves(axis), np.ones(axis.size, dtype=np.bool_))
-                self.record.owned[name, dim] = Dim(axis.size, ids, constant=axis.size == 1, origin=(name, dim))
+                ids = self._labels.of_positions(self._leaves(axis), np.ones(axis.size, dtype=np.bool_))
+                self.observations.owned[name, dim] = Dim(axis.size, ids, constant=axis.size == 1, origin=(name, dim))
         for state in space.states:
-            self.record.states[state.path] = [
-                Dim(axis.size, self._checker.known(self._leaves(axis), np.ones(axis.size, dtype=np.bool_)))
+            self.observations.states[state.path] = [
+                Dim(axis.size, self._labels.of_positions(self._leaves(axis), np.ones(axis.size, dtype=np.bool_)))
                 for axis in state.axes
             ]
         self._names = {id(tensor): name for name, tensor in named_tensors(model)}
@@ -118,7 +117,7 @@ class _Replay:
         if dim.ids is None:
             return None
         numbers, inverse = np.unique(dim.ids, return_inverse=True)
-        alive = [bool(n <= 0 or self._alive[self._checker.units(np.array([n]))].all()) for n in numbers.tolist()]
+        alive = [bool(n <= 0 or self._alive[self._labels.units(np.array([n]))].all()) for n in numbers.tolist()]
         live = np.array(alive, dtype=np.bool_)[inverse.reshape(-1)]
         return None if live.all() else live
 
@@ -136,18 +135,20 @@ class _Replay:
                 value = torch.where(torch.from_numpy(live).view(shape), value, torch.zeros((), dtype=value.dtype))
         return value
 
-    def step(self, step: Step) -> None:
+    def step(self, step: ExecutedOp) -> None:
         args, kwargs = tree_map(self._argument, (step.arguments, step.kwargs))
         name = step.func.overloadpacket.__name__
         if name == "add_" and self._is_buffer(step.arguments[0]):
             return  # a counter of the model's own
-        if name.startswith("_scaled_dot_product"):  # the fused kernels do not give gradients to every argument
-            outs = (_attention(step.func, args, kwargs), *step.outs[1:])
-        elif name in ("view", "_unsafe_view"):  # masking may have changed the memory format
+        op = OPS.get(name, UNLISTED)
+        if op.rule is attention:  # the fused kernels do not give gradients to every argument
+            attended = _attention(step.func, args, kwargs)
+            outs = attended if isinstance(step.outs, Tensor) else (attended, *step.outs[1:])
+        elif op.rule is view:  # masking may have changed the memory format
             outs = args[0].reshape(step.outs.shape)
-        elif name in _ACROSS:
-            outs = self._across(step, name, args, kwargs)
-        elif "batch_norm" in name:  # running statistics are updated in place: work on copies
+        elif op.zeros_count:
+            outs = self._on_live_positions(step, op, args, kwargs)
+        elif op.rule is batch_norm:  # running statistics are updated in place: work on copies
             pairs = zip(args, step.arguments, strict=True)
             outs = step.func(*[a.detach().clone() if self._is_buffer(b) else a for a, b in pairs], **kwargs)
         else:
@@ -160,7 +161,7 @@ class _Replay:
     def _argument(self, value: Any) -> Any:
         return self.value(value) if isinstance(value, Tensor) else value
 
-    def _scaled(self, step: Step, args: Sequence[Any]) -> list[Any]:
+    def _scaled(self, step: ExecutedOp, args: Sequence[Any]) -> list[Any]:
         """Gates: scale a weight of the model along the dimension that reads units."""
         result = list(args)
         for at, original in enumerate(step.arguments):
@@ -171,19 +172,19 @@ class _Replay:
                     result[at] = result[at] * factor.view(shape)
         return result
 
-    def _keep(self, step: Step, outs: Any) -> None:
+    def _keep(self, step: ExecutedOp, outs: Any) -> None:
         originals = [out for out in _flat(step.outs) if isinstance(out, Tensor)]
         for original, replayed in zip(originals, [out for out in _flat(outs) if isinstance(out, Tensor)], strict=True):
             value = self._masked(replayed, self.run.dims(original)) if replayed.is_floating_point() else replayed
             self._values[id(original)] = (original, value)
 
-    def _across(self, step: Step, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _on_live_positions(self, step: ExecutedOp, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation on live positions only, then put its results back at full size."""
         normed = next(a for a in step.arguments if isinstance(a, Tensor))
         compact = [self._compact(a, b) for a, b in zip(args, step.arguments, strict=True)]
-        if name in ("native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm"):
+        if op.rule is layer_norm:
             compact[1] = list(compact[0].shape[-len(args[1]) :])
-        if name == "native_group_norm":
+        if op.rule is group_norm:
             live = self._live(self.run.dims(normed)[1])
             rows = (np.ones(normed.shape[1], dtype=np.bool_) if live is None else live).reshape(args[6], -1).any(axis=1)
             compact[4], compact[6] = compact[0].shape[1], int(rows.sum())

@@ -20,7 +20,7 @@ from meristem.gating.unit_gates import Gates
 from meristem.io.atomic import replace_file
 from meristem.space.absent_blocks import DROPPED, REPLACED, leave_out
 from meristem.space.paths import is_inside, split_path
-from meristem.space.rules import write_size
+from meristem.space.remembered_sizes import write_size
 from meristem.surgery.live import Live
 from meristem.surgery.model_tensors import is_channels_last
 

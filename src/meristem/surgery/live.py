@@ -13,7 +13,7 @@ from meristem.errors import PlanError, SurgeryError
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
 from meristem.space.plan import Plan, plan_to
-from meristem.space.rules import write_size
+from meristem.space.remembered_sizes import write_size
 from meristem.space.space import Space
 from meristem.surgery.carried_state import CarriedStates
 from meristem.surgery.fresh import AsBuilt, Fresh

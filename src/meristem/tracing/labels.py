@@ -1,12 +1,47 @@
-"""Labels: who owns each position of each dimension, while the model's real operations run.
+"""Labels: which unit owns each position of each dimension, while the model's real operations run.
 
-Every position of a dimension carries an integer label. Operations that move elements move labels; operations that
-combine elements unite labels. A reshape that splits a dimension makes each label the product of a row label and a
-column label: what survives of such a dimension must be a rectangle, so rows and columns are the things that can live
-or die (heads and head dimensions, for instance).
+Every position of a dimension carries an integer, its label. A label above 0 stands for a unit, or for a part of one;
+two more values mark positions without a unit:
 
-``Labels`` only records (unions, pins, factorings); ``resolve.py`` draws the conclusions. ``prove.py`` runs the same
-rules on a reduced model with a strict subclass that accepts no new union.
+====== ===================================================================================================
+ label  meaning
+====== ===================================================================================================
+  > 0   owned: it lives or dies with everything else that has the same label, or a label united with it
+    0   ``FIXED``: it never changes (an input, an output, a class)
+   -1   ``ANY``: it is one of a constant, which is the same everywhere and fits whatever it meets
+====== ===================================================================================================
+
+Operations that move elements move labels; operations that combine elements unite labels. Two layers of three units
+whose results are added have the same units:
+
+>>> labels = Labels()
+>>> one, two = Dim(3, labels.fresh(3)), Dim(3, labels.fresh(3))
+>>> one.ids.tolist(), two.ids.tolist()
+([1, 2, 3], [4, 5, 6])
+>>> total = labels.unite(one, two, "the reason, should one of them be fixed")
+>>> total.ids.tolist(), [(a.tolist(), b.tolist()) for a, b in labels.unions]
+([1, 2, 3], [([1, 2, 3], [4, 5, 6])])
+
+What meets a fixed position is pinned; what meets a constant stays free:
+
+>>> _ = labels.unite(one, dim_of(np.array([ANY, 2, FIXED])), "it meets an input")
+>>> [(pin.ids.tolist(), pin.reason) for pin in labels.pins]
+[([3], 'it meets an input')]
+
+A reshape that splits a dimension, ``(heads x size)`` say, makes each of its labels the product of a row label and a
+column label. This is a *factoring*. What survives of such a dimension must be a rectangle, so the rows and the columns
+are what lives or dies:
+
+>>> labels = Labels()
+>>> heads, size = labels.split(Dim(6, labels.fresh(6)), [2, 3])
+>>> heads.ids.tolist(), size.ids.tolist()
+([7, 8], [9, 10, 11])
+>>> (factoring,) = labels.factorings
+>>> list(zip(factoring.cells.tolist(), factoring.rows.tolist(), factoring.columns.tolist()))
+[(1, 7, 9), (2, 7, 10), (3, 7, 11), (4, 8, 9), (5, 8, 10), (6, 8, 11)]
+
+``Labels`` only records (unions, pins, factorings); ``resolve.py`` draws the conclusions. In a reduced model every unit
+is known: there the rules of operations work with a strict subclass (``unit_labels.py``) that accepts no union.
 """
 
 from __future__ import annotations
@@ -18,8 +53,8 @@ import numpy as np
 
 from meristem.space.arrays import IntArray
 
-FIXED = 0  # a position that never changes
-ANY = -1  # a position of a constant: fits whatever it meets
+FIXED = 0
+ANY = -1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,6 +84,7 @@ class Dim:
 
 
 def constant(size: int) -> Dim:
+    """A dimension along which nothing varies: it fits any units."""
     return Dim(size, constant=True)
 
 
@@ -68,6 +104,8 @@ def dim_of(ids: IntArray) -> Dim:
 
 @dataclass
 class Pin:
+    """Labels that may not change, and why."""
+
     ids: IntArray
     reason: str
 
@@ -83,19 +121,21 @@ class Factoring:
 
 @dataclass
 class Labels:
-    """The record of one or several runs."""
+    """What one or several runs record about labels. ``count`` is the next label that is free."""
 
     count: int = 1
-    edges: list[tuple[IntArray, IntArray]] = field(default_factory=list)
+    unions: list[tuple[IntArray, IntArray]] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     factorings: list[Factoring] = field(default_factory=list)
 
     def fresh(self, size: int) -> IntArray:
+        """Labels that nothing has yet."""
         start = self.count
         self.count += size
         return np.arange(start, start + size, dtype=np.int64)
 
     def pin(self, dim: Dim, reason: str) -> None:
+        """Record that no position of a dimension may change."""
         if dim.ids is not None:
             self.pin_ids(dim.ids[dim.ids > 0], reason)
 
@@ -119,13 +159,13 @@ class Labels:
         if _only_repeats(first, second) or _only_repeats(second, first):
             return first if first.labelled else second
         mine, other = first.vector(), second.vector()
-        self._meet(mine, other, reason)
+        self._unite_ids(mine, other, reason)
         return dim_of(np.where(mine > 0, mine, np.where(other > 0, other, np.maximum(mine, other))))
 
-    def _meet(self, mine: IntArray, other: IntArray, reason: str) -> None:
-        both = (mine > 0) & (other > 0) & (mine != other)
-        if both.any():
-            self.edges.append((mine[both], other[both]))
+    def _unite_ids(self, mine: IntArray, other: IntArray, reason: str) -> None:
+        differ = (mine > 0) & (other > 0) & (mine != other)
+        if differ.any():
+            self.unions.append((mine[differ], other[differ]))
         for one, two in ((mine, other), (other, mine)):
             self.pin_ids(one[(one > 0) & (two == FIXED)], reason)
 
@@ -137,7 +177,17 @@ class Labels:
         return replace(large, origin=None)
 
     def merge(self, dims: Sequence[Dim]) -> Dim:
-        """The one dimension that ``dims`` become when they are flattened."""
+        """The one dimension that ``dims`` become when they are flattened.
+
+        Fixed dimensions repeat the labels of the others; two dimensions with labels make products.
+
+        >>> labels = Labels()
+        >>> units = Dim(2, labels.fresh(2))
+        >>> labels.merge([units, Dim(3)]).ids.tolist(), labels.merge([Dim(3), units]).ids.tolist()
+        ([1, 1, 1, 2, 2, 2], [1, 2, 1, 2, 1, 2])
+        >>> labels.merge([units, Dim(2, labels.fresh(2))]).ids.tolist()
+        [5, 6, 7, 8]
+        """
         labelled = [dim for dim in dims if dim.labelled]
         size = int(np.prod([dim.size for dim in dims]))
         if not labelled:
@@ -164,14 +214,26 @@ class Labels:
         return result
 
     def cells(self, rows: IntArray, columns: IntArray) -> IntArray:
-        """One label for every pair of a row and a column; equal pairs get equal labels."""
+        """One label for every pair of a row and a column; equal pairs get equal labels.
+
+        >>> Labels(count=5).cells(np.array([1, 1, 2, 1]), np.array([3, 4, 3, 3])).tolist()
+        [5, 6, 7, 5]
+        """
         pairs, inverse = np.unique(np.stack([rows, columns]), axis=1, return_inverse=True)
-        made = self.fresh(pairs.shape[1])
-        self.factorings.append(Factoring(made, pairs[0], pairs[1]))
-        return made[inverse.reshape(-1)]
+        products = self.fresh(pairs.shape[1])
+        self.factorings.append(Factoring(products, pairs[0], pairs[1]))
+        return products[inverse.reshape(-1)]
 
     def split(self, dim: Dim, sizes: Sequence[int]) -> list[Dim]:
-        """The dimensions that ``dim`` becomes when it is viewed as a grid of ``sizes``."""
+        """The dimensions that ``dim`` becomes when it is viewed as a grid of ``sizes``.
+
+        Labels that vary along one axis of the grid only stay what they are; others are factored.
+
+        >>> labels = Labels()
+        >>> rows, columns = labels.split(dim_of(np.repeat(labels.fresh(2), 3)), [2, 3])
+        >>> rows.ids.tolist(), columns.ids
+        ([1, 2], None)
+        """
         if len(sizes) == 1:
             return [dim]
         if dim.ids is None:
@@ -179,10 +241,10 @@ class Labels:
         grid = dim.ids.reshape(sizes)
         varies = [axis for axis in range(len(sizes)) if (grid != grid.take([0], axis)).any()]
         if len(varies) <= 1:
-            keep = varies[0] if varies else self._home_of_a_constant(sizes)
+            labelled_axis = varies[0] if varies else self._axis_of_a_lone_label(sizes)
             return [
                 dim_of(np.ascontiguousarray(np.moveaxis(grid, axis, 0).reshape(size, -1)[:, 0]))
-                if axis == keep
+                if axis == labelled_axis
                 else Dim(size)
                 for axis, size in enumerate(sizes)
             ]
@@ -191,7 +253,8 @@ class Labels:
         return [dim_of(rows), *self.split(dim_of(columns), sizes[1:])]
 
     @staticmethod
-    def _home_of_a_constant(sizes: Sequence[int]) -> int | None:
+    def _axis_of_a_lone_label(sizes: Sequence[int]) -> int | None:
+        """Where the label goes if all positions have the same one: along an axis of size 1, if there is one."""
         return next((axis for axis, size in enumerate(sizes) if size == 1), None)
 
     def factor(self, grid: IntArray) -> tuple[IntArray, IntArray]:
@@ -201,11 +264,11 @@ class Labels:
         left = np.broadcast_to(rows[:, None], grid.shape)
         right = np.broadcast_to(columns[None, :], grid.shape)
         if (rows > 0).any() and (columns > 0).any():
-            both = owned & (left > 0) & (right > 0)
-            self.factorings.append(Factoring(grid[both], left[both], right[both]))
+            product = owned & (left > 0) & (right > 0)
+            self.factorings.append(Factoring(grid[product], left[product], right[product]))
         else:
             single = np.where(left > 0, left, right)[owned]
-            self.edges.append((grid[owned], single))
+            self.unions.append((grid[owned], single))
         if not owned.all():
             self.pin_ids(grid[owned], "only a part of a reshaped dimension has units")
         return rows, columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,17 @@ from meristem.space.space import Role
 from meristem.tracing.labels import Dim, Labels
 from meristem.tracing.ops.context import Dims
 
-TensorDim = tuple[str, int]
+TensorDim = tuple[str, int]  # the name of a tensor of the model, and one of its dimensions
+SizeKey = tuple[str, str, int | None]  # module path, attribute, and which entry if it is a tuple
+NumbersByPlace = Mapping[str, set[tuple[Any, ...]]]  # the plain numbers of operations, by operation and module
 
 
 @dataclass
-class Grid:
-    """A dimension that module ``path`` views as rows and columns (heads and head dimensions, usually)."""
+class GridView:
+    """A dimension that module ``path`` views as rows and columns (heads and head dimensions, usually).
+
+    ``rows`` and ``columns`` are labels; ``inputs`` are the dimensions of what the module was called with.
+    """
 
     path: str
     layer: type[nn.Module]
@@ -28,39 +33,49 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Passage:
+class ShapeKeepingCall:
     """One call of a module that maps a tensor to one of the same shape: the dimensions before and after it.
 
-    ``alone``: there was no other argument and no other result. ``spoiled``: what went in was overwritten.
+    ``alone``: there was no other argument and no other result. ``overwritten``: it changed its input in place.
     """
 
     before: Dims
     after: Dims
     alone: bool
-    spoiled: bool
-    run: tuple[int, int]  # which run, which call in it
+    overwritten: bool
+    model_call: int  # the call of the model in which it happened
+
+
+@dataclass(frozen=True)
+class CostTerm:
+    """``factor`` times the sizes of ``dims`` multiply-adds in module ``path``."""
+
+    factor: int
+    dims: tuple[Dim, ...]
+    path: str
 
 
 @dataclass
-class Record:
-    """Everything that is learnt from running a model; several runs add to the same record."""
+class Observations:
+    """Everything that is learnt from running a model; several runs add to the same observations."""
 
     labels: Labels
-    owned: dict[TensorDim, Dim] = field(default_factory=dict)
+    model_calls: int = 0
+    owned: dict[TensorDim, Dim] = field(default_factory=dict)  # the labels of the model's own tensors
     roles: dict[TensorDim, set[Role]] = field(default_factory=dict)
-    readers: dict[TensorDim, set[str]] = field(default_factory=dict)
-    users: dict[str, set[str]] = field(default_factory=dict)
-    sizes: dict[tuple[str, str, int | None], list[IntArray]] = field(default_factory=dict)
-    terms: list[tuple[int, tuple[Dim, ...], str]] = field(default_factory=list)
-    grids: list[Grid] = field(default_factory=list)
-    mixes_units: list[IntArray] = field(default_factory=list)
-    heads: list[IntArray] = field(default_factory=list)
-    unknown: dict[str, str] = field(default_factory=dict)
-    cuts: dict[str, list[IntArray]] = field(default_factory=dict)
+    readers: dict[TensorDim, set[str]] = field(default_factory=dict)  # the modules that read units there
+    users: dict[str, set[str]] = field(default_factory=dict)  # the modules in which each tensor is used
+    sizes: dict[SizeKey, list[IntArray]] = field(default_factory=dict)  # the labels that a remembered size counts
+    terms: list[CostTerm] = field(default_factory=list)
+    grids: list[GridView] = field(default_factory=list)
+    mixed_units: list[IntArray] = field(default_factory=list)  # labels across which a norm, mean or softmax runs
+    heads: list[IntArray] = field(default_factory=list)  # labels that count heads
+    unknown: dict[str, str] = field(default_factory=dict)  # operations without a rule, and where each was met
+    cuts: dict[str, list[IntArray]] = field(default_factory=dict)  # what was cut out by position, by place
     states: dict[str, Dims] = field(default_factory=dict)  # of every tensor of the state that is carried on
-    watched: set[str] = field(default_factory=set)  # modules whose passages are of interest
-    passages: dict[str, list[Passage | None]] = field(default_factory=dict)  # None: a call that is none
-    added: set[str] = field(default_factory=set)  # those whose result meets their input afterwards
+    watched: set[str] = field(default_factory=set)  # modules that may turn out to be blocks
+    calls: dict[str, list[ShapeKeepingCall | None]] = field(default_factory=dict)  # of those; None: another shape
+    met_outside: set[str] = field(default_factory=set)  # those whose result meets their input afterwards
 
 
 class OpError(Exception):
@@ -69,14 +84,3 @@ class OpError(Exception):
     def __init__(self, message: str, where: str, dims: Sequence[Dim]) -> None:
         super().__init__(message)
         self.where, self.dims = where, list(dims)
-        self.training = False
-        self.plan = 0
-
-
-class Step:
-    """One executed operation, as kept by a listener: the arguments and results are the real tensors."""
-
-    __slots__ = ("arguments", "func", "kwargs", "outs", "where")
-
-    def __init__(self, func: Any, arguments: Any, kwargs: Any, outs: Any, where: str) -> None:
-        self.func, self.arguments, self.kwargs, self.outs, self.where = func, arguments, kwargs, outs, where

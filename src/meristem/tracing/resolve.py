@@ -12,26 +12,41 @@ from meristem.tracing.labels import Labels
 
 @dataclass
 class Resolution:
-    """``root`` maps a label to its class; a composite class has a ``row`` and a ``column`` class, a leaf has 0."""
+    """``root`` maps a label to its class, the smallest of the labels that are one thing.
+
+    A composite class is the product of a ``row`` and a ``column`` class; a leaf has 0 there. A leaf that is not pinned
+    is a unit.
+
+    >>> from meristem.tracing.labels import Dim
+    >>> labels = Labels()
+    >>> dim = Dim(4, labels.fresh(4))
+    >>> heads, size = labels.split(dim, [2, 2])
+    >>> labels.pin(size, "the size of a head is fixed")
+    >>> resolution = resolve(labels)
+    >>> [leaves.tolist() for leaves in resolution.leaves(dim.ids)]
+    [[5, 5, 6, 6]]
+    >>> resolution.reasons[resolution.pinned[size.ids[0]]]
+    'the size of a head is fixed'
+    """
 
     root: IntArray
     row: IntArray
     column: IntArray
     pinned: IntArray  # per class: index into reasons, or 0 when free
     reasons: list[str]
-    _known: dict[int, tuple[IntArray, list[IntArray]]] = field(default_factory=dict)
+    _leaves_by_id: dict[int, tuple[IntArray, list[IntArray]]] = field(default_factory=dict)  # arrays are kept alive
 
     def leaves(self, ids: IntArray) -> list[IntArray]:
-        """For every position the free leaf classes that own it, one array per factor; 0 where there is none."""
-        if id(ids) not in self._known:
-            self._known[id(ids)] = (ids, self._leaves(ids))
-        return self._known[id(ids)][1]
+        """For every position the units that own it, one array per factor; 0 where there is none."""
+        if id(ids) not in self._leaves_by_id:
+            self._leaves_by_id[id(ids)] = (ids, self._leaves(ids))
+        return self._leaves_by_id[id(ids)][1]
 
     def pin(self, classes: IntArray, reason: str) -> None:
         """Pin classes that were free so far."""
         self.reasons.append(reason)
         self.pinned[classes] = len(self.reasons) - 1
-        self._known.clear()
+        self._leaves_by_id.clear()
 
     def _leaves(self, ids: IntArray) -> list[IntArray]:
         columns = [self.root[np.maximum(ids, 0)]]
@@ -52,11 +67,11 @@ class Resolution:
 def resolve(labels: Labels) -> Resolution:
     """Close the recorded unions under factoring: equal products have equal factors."""
     root = np.arange(labels.count, dtype=np.int64)
-    first = _concat([edge[0] for edge in labels.edges])
-    second = _concat([edge[1] for edge in labels.edges])
-    cells = _concat([made.cells for made in labels.factorings])
-    rows = _concat([made.rows for made in labels.factorings])
-    columns = _concat([made.columns for made in labels.factorings])
+    first = _concat([union[0] for union in labels.unions])
+    second = _concat([union[1] for union in labels.unions])
+    cells = _concat([factoring.cells for factoring in labels.factorings])
+    rows = _concat([factoring.rows for factoring in labels.factorings])
+    columns = _concat([factoring.columns for factoring in labels.factorings])
     _join(root, first, second)
     while len(cells):
         order = np.argsort(root[cells], kind="stable")
@@ -82,18 +97,18 @@ def _pin(resolution: Resolution, labels: Labels) -> None:
             numbers[pin.reason] = len(resolution.reasons)
             resolution.reasons.append(pin.reason)
         classes = resolution.root[pin.ids]
-        fresh = classes[pinned[classes] == 0]
-        pinned[fresh] = numbers[pin.reason]
+        free = classes[pinned[classes] == 0]
+        pinned[free] = numbers[pin.reason]
     pinned[0] = 0
     _pin_cycles(resolution)
     composite = np.flatnonzero(resolution.row > 0)
     while True:  # a pinned product pins its factors
-        held = composite[pinned[composite] > 0]
+        products = composite[pinned[composite] > 0]
         changed = False
-        for factor in (resolution.row[held], resolution.column[held]):
-            loose = pinned[factor] == 0
-            if loose.any():
-                pinned[factor[loose]] = pinned[held[loose]]
+        for factor in (resolution.row[products], resolution.column[products]):
+            free = pinned[factor] == 0
+            if free.any():
+                pinned[factor[free]] = pinned[products[free]]
                 changed = True
         if not changed:
             return
@@ -101,20 +116,20 @@ def _pin(resolution: Resolution, labels: Labels) -> None:
 
 def _pin_cycles(resolution: Resolution) -> None:
     """A label that is a product of itself cannot be understood: pin it and treat it as a leaf."""
-    open_ended = resolution.row > 0
+    unsettled = resolution.row > 0
     while True:  # peel off products whose factors are settled; what is left lies on or above a cycle
-        settled = open_ended & ~open_ended[resolution.row] & ~open_ended[resolution.column]
+        settled = unsettled & ~unsettled[resolution.row] & ~unsettled[resolution.column]
         if not settled.any():
             break
-        open_ended = open_ended & ~settled
-    bad = np.flatnonzero(open_ended)
-    if len(bad):
+        unsettled = unsettled & ~settled
+    cyclic = np.flatnonzero(unsettled)
+    if len(cyclic):
         resolution.reasons.append("it is reshaped into itself in a way that is not understood")
-        resolution.pinned[bad] = len(resolution.reasons) - 1
-        for factor in (resolution.row[bad], resolution.column[bad]):
-            loose = resolution.pinned[factor] == 0
-            resolution.pinned[factor[loose]] = len(resolution.reasons) - 1
-        resolution.row[bad] = resolution.column[bad] = 0
+        resolution.pinned[cyclic] = len(resolution.reasons) - 1
+        for factor in (resolution.row[cyclic], resolution.column[cyclic]):
+            free = resolution.pinned[factor] == 0
+            resolution.pinned[factor[free]] = len(resolution.reasons) - 1
+        resolution.row[cyclic] = resolution.column[cyclic] = 0
 
 
 def _join(root: IntArray, first: IntArray, second: IntArray) -> None:

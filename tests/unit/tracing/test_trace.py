@@ -14,7 +14,7 @@ import meristem
 from helpers import assert_untouched, build, go, half, run, state_of
 from meristem import Live, Space
 from meristem.errors import TraceError
-from meristem.space.rules import LayerRule, OpRule
+from meristem.rules import LayerRule, OpRule
 from meristem.space.space import Role
 from zoo import ZOO, ZooNet
 

@@ -1,6 +1,6 @@
 """What a rule works with: the operation's arguments by name, its real outputs, and the context of the run.
 
-A rule returns the dimensions of every output.
+A rule returns the dimensions of every output. ``run_context.py`` implements the context.
 """
 
 from __future__ import annotations
@@ -21,36 +21,60 @@ class Context(Protocol):
     """What a rule may use while one operation runs."""
 
     labels: Labels
-    where: str
+    where: str  # the operation and the module it runs in, for reasons: "mm in head"
 
-    def dims(self, tensor: Tensor) -> Dims: ...
-    def owned(self, tensor: Tensor, dim: int, like: Dim) -> Dim: ...
-    def reads(self, dim: Dim) -> None: ...
-    def makes(self, dim: Dim) -> None: ...
-    def mixes_units(self, dim: Dim) -> None: ...
-    def heads(self, dim: Dim) -> None: ...
-    def term(self, factor: int, dims: Sequence[Dim]) -> None: ...
-    def remember(self, names: Sequence[str], dim: Dim, index: int | None = None) -> None: ...
-    def viewed(self, dims: Sequence[Dim]) -> None: ...
-    def cut(self, part: Dim) -> None: ...
-    def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None: ...
+    def dims(self, tensor: Tensor) -> Dims:
+        """The dimensions of a tensor, with the labels they carry."""
+
+    def owned(self, tensor: Tensor, dim: int, like: Dim) -> Dim:
+        """A dimension of a parameter that goes along with ``like``: it has the same units from the start."""
+
+    def reads(self, dim: Dim) -> None:
+        """Record that the operation reads units along ``dim``, if that is a dimension of the model's own tensors."""
+
+    def makes(self, dim: Dim) -> None:
+        """Record that the operation makes units along ``dim``, if that is a dimension of the model's own tensors."""
+
+    def mixes_units(self, dim: Dim) -> None:
+        """Record that the operation runs across the units of ``dim``, so that they see each other."""
+
+    def heads(self, dim: Dim) -> None:
+        """Record that the units of ``dim`` are heads: a batch of matrix products."""
+
+    def term(self, factor: int, dims: Sequence[Dim]) -> None:
+        """Record a cost: ``factor`` times the sizes of ``dims`` multiply-adds."""
+
+    def remember(self, names: Sequence[str], dim: Dim, index: int | None = None) -> None:
+        """Record that these attributes of the running module follow ``dim``, if they have its size."""
+
+    def viewed(self, dims: Sequence[Dim]) -> None:
+        """Record the dimensions that a view has just made; attributes of the running module may follow them."""
+
+    def cut(self, part: Dim) -> None:
+        """Record that ``part`` was cut out of a dimension by position."""
+
+    def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None:
+        """Record that the numbers in ``tensor`` are positions along ``dims``."""
 
 
 def fixed(tensor: Tensor) -> Dims:
+    """The dimensions of a tensor that has no units."""
     return [Dim(size) for size in tensor.shape]
 
 
 def tensors_of(arguments: Arguments) -> list[Tensor]:
-    found: list[Tensor] = []
+    """All tensors among the arguments, also those in lists."""
+    tensors: list[Tensor] = []
     for value in arguments.values():
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(item for item in value if isinstance(item, Tensor))
-    return found
+            tensors.extend(item for item in value if isinstance(item, Tensor))
+    return tensors
 
 
 def axis_at(dim: int, rank: int) -> int:
+    """The index of a dimension, which may be counted from the end."""
     return dim % rank if rank else 0
 
 

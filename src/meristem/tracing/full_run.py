@@ -1,0 +1,105 @@
+"""Reading a model: run all of it with labels, in evaluation and in training mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from meristem.errors import TraceError
+from meristem.tracing.labelled_run import LabelledRun
+from meristem.tracing.labels import Labels
+from meristem.tracing.model_call import Call
+from meristem.tracing.model_copy import copy_with
+from meristem.tracing.observations import NumbersByPlace, Observations
+
+
+@dataclass(frozen=True)
+class FullRun:
+    """What the full model showed.
+
+    ``model`` is a copy, on the meta device if ``meta``, and ``call`` has its inputs there, too. ``numbers`` are the
+    plain numbers of each mode (training or not) in which the model runs.
+    """
+
+    model: nn.Module
+    call: Call
+    like: Mapping[str, str]
+    meta: bool
+    observations: Observations
+    numbers: Mapping[bool, NumbersByPlace]
+    notes: tuple[str, ...]
+
+
+def run_full(model: nn.Module, call: Call, like: Mapping[str, str], watched: Set[str]) -> FullRun:
+    """Run copies of the model on the meta device or, if that fails, with real numbers.
+
+    ``like`` maps operations of the user's to known ones; ``watched`` are the modules that may turn out to be blocks.
+    """
+    try:
+        return _run(model, call.mapped(_to_meta), like, watched, meta=True)
+    except TraceError:
+        raise
+    except Exception as error:  # whatever the model's own code makes of tensors without numbers
+        note = f"traced with real numbers, because it does not run on the meta device ({first_line(error)})"
+        return _run(model, call, like, watched, meta=False, notes=(note,))
+
+
+def _run(
+    model: nn.Module,
+    call: Call,
+    like: Mapping[str, str],
+    watched: Set[str],
+    *,
+    meta: bool,
+    notes: tuple[str, ...] = (),
+) -> FullRun:
+    observations = Observations(Labels(), watched=set(watched))
+    numbers: dict[bool, NumbersByPlace] = {}
+    for training in (False, True):
+        run = LabelledRun(_copy(model, meta).train(training), observations, like, meta=meta, counting=not training)
+        try:
+            run.follow(call)
+            numbers[training] = run.numbers
+        except Exception as error:
+            if training:
+                reason = f"because training mode does not run ({first_line(error)})"
+                notes = (*notes, f"read in evaluation mode only, {reason}")
+            elif meta:
+                raise
+            else:
+                again = run.calls > 1
+                what = "with the state it returned" if again else "on the example inputs"
+                do = "give it back what it returned to see why" if again else "call it with them to see why"
+                raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
+    return FullRun(_copy(model, meta), call, like, meta, observations, numbers, notes)
+
+
+def _copy(model: nn.Module, meta: bool) -> nn.Module:
+    try:
+        return copy_with(model, lambda _, tensor: _clone(tensor, meta), meta)
+    except Exception as error:
+        raise TraceError(
+            f"the model cannot be copied ({type(error).__name__}: {first_line(error)}); trace works on a copy, so "
+            f"every attribute must survive copy.deepcopy"
+        ) from error
+
+
+def _to_meta(value: Any) -> Any:
+    return value.detach().to("meta") if isinstance(value, Tensor) else value
+
+
+def _clone(tensor: Tensor, meta: bool) -> Tensor:
+    return tensor.detach().to("meta") if meta else tensor.detach().clone()
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message, shortened; the class if there is no message.
+
+    >>> first_line(ValueError("no such size\\ndetails")), first_line(KeyError())
+    ('no such size', 'KeyError')
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else type(error).__name__

@@ -1,0 +1,70 @@
+"""What rules about layers say of a certain model: sizes that follow tensors, dimensions that agree, minimum sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from meristem.rules import LayerRule
+from meristem.space.remembered_sizes import attribute_and_index, read_size
+from meristem.tracing.labels import Dim, dim_of
+from meristem.tracing.observations import Observations, SizeKey, TensorDim
+
+
+class LayerRules:
+    """Layer rules applied to one model. Their tensors are named from the layer; here by the model's first name."""
+
+    def __init__(self, model: nn.Module, rules: Sequence[LayerRule], observations: Observations) -> None:
+        self._observations = observations
+        self._matching = [
+            (path, module, rule)
+            for path, module in model.named_modules()
+            for rule in rules
+            if isinstance(module, rule.layer)
+        ]
+        self._first_names = _first_names(model)
+
+    def tie(self) -> None:
+        """Unite what has one size: by rule, and where one attribute was seen to be the size of several dimensions."""
+        labels = self._observations.labels
+        for (path, name, _), vectors in self._observations.sizes.items():
+            for one, two in pairwise(vectors):
+                if len(one) == len(two):
+                    labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")
+        for path, module, rule in self._matching:
+            for tie in rule.ties(module):
+                dims = [self._observations.owned.get(self._key(path, name, dim)) for name, dim in tie]
+                for before, after in pairwise([dim for dim in dims if dim is not None]):
+                    labels.unite(before, after, f"{type(module).__name__} {path} has one size for both")
+
+    def sizes(self) -> dict[SizeKey, Dim]:
+        """The dimension that each remembered size follows by rule."""
+        return dict(self._sizes())
+
+    def _sizes(self) -> Iterator[tuple[SizeKey, Dim]]:
+        for path, module, rule in self._matching:
+            for name, tensor, dim in rule.sizes(module):
+                owned = self._observations.owned.get(self._key(path, tensor, dim))
+                attribute, index = attribute_and_index(name)
+                if owned is not None and read_size(module, attribute, index) == owned.size:
+                    yield (path, attribute, index), owned
+
+    def floors(self) -> dict[TensorDim, int]:
+        """How few positions a dimension may have, where a rule says so."""
+        return {
+            self._key(path, name, dim): minimum
+            for path, module, rule in self._matching
+            for name, dim, minimum in rule.floors(module)
+        }
+
+    def _key(self, path: str, tensor: str, dim: int) -> TensorDim:
+        return self._first_names.get(f"{path}.{tensor}" if path else tensor, ""), dim
+
+
+def _first_names(model: nn.Module) -> dict[str, str]:
+    """For every name of a parameter or buffer the first one that the same tensor has."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    first = {id(tensor): name for name, tensor in reversed(named)}
+    return {name: first[id(tensor)] for name, tensor in named}

@@ -1,0 +1,33 @@
+"""Which module is running."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class ModuleScope:
+    """The modules that are running, innermost last; the model itself has the empty path."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules: dict[str, nn.Module] = dict(model.named_modules())
+        self.last_entered = ""
+        self._running = [""]
+
+    @property
+    def path(self) -> str:
+        """The path of the innermost module that is running."""
+        return self._running[-1]
+
+    @property
+    def module(self) -> nn.Module:
+        return self.modules[self._running[-1]]
+
+    def __str__(self) -> str:
+        return self.path or "the model itself"
+
+    def enter(self, path: str) -> None:
+        self._running.append(path)
+        self.last_entered = path
+
+    def leave(self) -> None:
+        self._running.pop()

@@ -1,0 +1,215 @@
+"""Runs of reduced copies of a model: its labels must fit without any new union, and its numbers must not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from meristem.space.absent_blocks import DROPPED, leave_out
+from meristem.space.arrays import BoolArray, IntArray
+from meristem.space.axis import Axis
+from meristem.space.paths import is_inside
+from meristem.space.remembered_sizes import write_size
+from meristem.space.state_tensors import state_tensors
+from meristem.tracing.full_run import FullRun, first_line
+from meristem.tracing.grouping import Grouping
+from meristem.tracing.labelled_run import Expected, LabelledRun
+from meristem.tracing.labels import Dim
+from meristem.tracing.model_copy import copy_with
+from meristem.tracing.observations import Observations, OpError, SizeKey, TensorDim
+from meristem.tracing.unit_labels import KnownUnitLabels
+
+Sizes = Mapping[SizeKey, Axis]  # what the remembered sizes follow
+Masks = Mapping[str, BoolArray]  # which units of each group are live
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a reduced model does not compute what is left of the full one: the message, where, and the units involved."""
+
+    message: str
+    where: str
+    units: IntArray
+    training: bool = False
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What is left of a model's dimensions when only the units in ``masks`` are live."""
+
+    grouping: Grouping
+    masks: Masks
+
+    @cached_property
+    def live(self) -> dict[TensorDim, BoolArray]:
+        """The live positions of every dimension of the model's tensors that has labels."""
+        owned = self.grouping.observations.owned
+        return {key: self._live(dim.ids) for key, dim in owned.items() if dim.ids is not None}
+
+    def _live(self, ids: IntArray) -> BoolArray:
+        return self.grouping.axis_of(ids).live(self.masks)
+
+    def tensor(self, name: str, tensor: Tensor) -> Tensor:
+        """What is left of a tensor of the model."""
+        kept = [
+            np.flatnonzero(self.live[name, dim]) if (name, dim) in self.live else None for dim in range(tensor.dim())
+        ]
+        if tensor.is_meta:
+            shape = [size if rows is None else len(rows) for size, rows in zip(tensor.shape, kept, strict=True)]
+            return torch.empty(shape, dtype=tensor.dtype, device="meta")
+        reduced = tensor.detach()
+        for dim, rows in enumerate(kept):
+            reduced = reduced if rows is None else reduced.index_select(dim, torch.from_numpy(rows).to(tensor.device))
+        return reduced.clone()
+
+    def observations(self, labels: KnownUnitLabels, users: dict[str, set[str]]) -> Observations:
+        """The labels that the model's tensors and state must turn out to have; ``users`` is filled by the run."""
+        observations = Observations(labels, users=users)
+        for key, dim in self.grouping.observations.owned.items():
+            live = self.live.get(key, np.ones(dim.size, dtype=np.bool_))
+            owners = [] if dim.ids is None else self.grouping.resolution.leaves(dim.ids)
+            size = int(live.sum())
+            observations.owned[key] = Dim(size, labels.of_positions(owners, live), constant=size == 1, origin=key)
+        for path, dims in self.grouping.observations.states.items():
+            observations.states[path] = [self._state_dim(labels, dim) for dim in dims]
+        return observations
+
+    def _state_dim(self, labels: KnownUnitLabels, dim: Dim) -> Dim:
+        if dim.ids is None:
+            return dim
+        live = self._live(dim.ids)
+        size = int(live.sum())
+        ids = labels.of_positions(self.grouping.resolution.leaves(dim.ids), live)
+        return Dim(size, ids, constant=size == 1)
+
+    def cuts(self, labels: KnownUnitLabels) -> dict[str, list[IntArray]]:
+        """What is left of the parts that the full run cut out by position."""
+        parts = self.grouping.observations.cuts
+        return {where: [self._left(labels, ids) for ids in vectors] for where, vectors in parts.items()}
+
+    def _left(self, labels: KnownUnitLabels, ids: IntArray) -> IntArray:
+        live = self._live(ids)
+        left = labels.of_positions(self.grouping.resolution.leaves(ids), live)
+        return np.zeros(int(live.sum()), dtype=np.int64) if left is None else left
+
+
+class ReducedRuns:
+    """Runs reduced copies of one model, and says what goes wrong."""
+
+    def __init__(self, full: FullRun) -> None:
+        self._full = full
+
+    def failure(
+        self,
+        grouping: Grouping,
+        sizes: Sizes,
+        masks: Masks,
+        modes: Sequence[bool] | None = None,
+        absent: Mapping[str, str] = MappingProxyType({}),
+    ) -> Failure | None:
+        """What goes wrong when only the units in ``masks`` are live, or None.
+
+        ``modes`` are the training flags; None: all in which the full model runs. ``absent`` are the blocks that are
+        left out, and how.
+        """
+        reduction = Reduction(grouping, masks)
+        all_live = all(mask.all() for mask in masks.values())
+        for blocks in _with_every_other(absent) if all_live else [absent]:
+            failure = self._failure(reduction, sizes, modes, blocks)
+            if failure is not None:
+                return failure
+        return None
+
+    def _failure(
+        self, reduction: Reduction, sizes: Sizes, modes: Sequence[bool] | None, absent: Mapping[str, str]
+    ) -> Failure | None:
+        grouping, masks = reduction.grouping, reduction.masks
+        model = copy_with(self._full.model, reduction.tensor, self._full.meta)
+        _write_sizes(model, sizes, masks)
+        for path, way in absent.items():
+            leave_out(model, path, way)
+        # Where each group has all of its units or one, labels only say whom to blame: one unit fits anywhere.
+        lenient = all(mask.sum() == 1 or mask.all() for mask in masks.values())
+        single = [name for name, mask in masks.items() if mask.sum() == 1 and not lenient]
+        alone = grouping.labels_of(single)
+        users: dict[str, set[str]] = {}
+        for training in self._full.numbers if modes is None else modes:
+            failure = self._run(reduction, model.train(training), KnownUnitLabels(alone, lenient), users)
+            if failure is None:
+                continue
+            if alone.any():  # once more with every label, to see all that the failing operation touches
+                labels = KnownUnitLabels(np.zeros_like(alone), lenient=True)
+                again = self._run(reduction, model, labels, {})
+                units = failure.units if again is None else np.union1d(failure.units, again.units)
+                failure = Failure(failure.message, failure.where, units, training)
+            return failure
+        return _other_users(grouping.observations.users, users, absent) if modes is None else None
+
+    def _run(
+        self, reduction: Reduction, model: nn.Module, labels: KnownUnitLabels, users: dict[str, set[str]]
+    ) -> Failure | None:
+        """Run the reduced model; ``users`` is filled with the modules that use each tensor."""
+        full, observations = self._full, reduction.observations(labels, users)
+        call = full.call
+        if call.state is not None:  # in its reduced size; its numbers do not matter
+            states = state_tensors(call.state)
+            reduced = {
+                id(leaf): leaf.new_zeros([dim.size for dim in observations.states[path]]) for path, leaf in states
+            }
+            call = call.with_state(tree_map(lambda leaf: reduced.get(id(leaf), leaf), call.state))
+        expected = Expected(full.numbers[model.training], reduction.cuts(labels))
+        run = LabelledRun(model, observations, full.like, meta=full.meta, expected=expected)
+        try:
+            run.follow(call)
+            return None
+        except OpError as error:
+            failed = error
+        except Exception as error:  # the user's own code refused the reduced size, in its own way
+            failed = run.failure_outside_operations(f"{type(error).__name__}: {error}")
+        ids = [labels.units(dim.ids) for dim in failed.dims if dim.ids is not None]
+        units = np.unique(np.concatenate(ids)) if ids else np.zeros(0, dtype=np.int64)
+        return Failure(first_line(failed), failed.where, units, model.training)
+
+
+def _with_every_other(absent: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """All blocks; of those that shorten their list also every other one: code that counts may only then go wrong."""
+    dropped = [path for path, way in absent.items() if way == DROPPED]
+    every_other = [dropped[start::2] for start in (0, 1)] if len(dropped) > 1 else []
+    return [absent, *(dict.fromkeys(paths, DROPPED) for paths in every_other)]
+
+
+def _other_users(
+    before: Mapping[str, set[str]], now: Mapping[str, set[str]], absent: Mapping[str, str]
+) -> Failure | None:
+    """Whether without the blocks others are given tensors that were not theirs, or some are not used any more.
+
+    Where a block is dropped from its list, code that counts along another list goes on counting there.
+    """
+    if DROPPED not in absent.values():
+        return None
+    for name in sorted({*before, *now}):
+        if _lies_in(name, absent):
+            continue
+        users = {user for user in before.get(name, set()) if user not in absent and not _lies_in(user, absent)}
+        if users != now.get(name, set()):
+            others = ", ".join(sorted(user or "the model" for user in now.get(name, set()))) or "nobody"
+            return Failure(f"{name} would then be used by {others}", "the model", np.zeros(0, dtype=np.int64))
+    return None
+
+
+def _lies_in(path: str, blocks: Iterable[str]) -> bool:
+    return any(is_inside(path, block) for block in blocks)
+
+
+def _write_sizes(model: nn.Module, sizes: Sizes, masks: Masks) -> None:
+    """Write the sizes that modules remember, for the live units in ``masks``."""
+    for (path, name, index), axis in sizes.items():
+        if axis.parts:
+            write_size(model.get_submodule(path), name, index, int(axis.live(masks).sum()))

@@ -1,0 +1,120 @@
+"""The context that rules work with in a run: it turns what a rule says into observations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from meristem.space.arrays import IntArray
+from meristem.space.remembered_sizes import read_size
+from meristem.space.space import Role
+from meristem.tracing.labels import Dim
+from meristem.tracing.module_calls import ModuleCalls
+from meristem.tracing.module_scope import ModuleScope
+from meristem.tracing.observations import CostTerm, GridView, Observations
+from meristem.tracing.ops.context import Dims
+from meristem.tracing.size_attributes import reshapes_by_attributes, sizes_of_view
+from meristem.tracing.tensor_dims import TensorDims
+from meristem.tracing.unit_labels import MismatchError
+
+
+class RunContext:
+    """The ``Context`` of one run (see ``ops/context.py``).
+
+    ``counting`` says whether cost terms are wanted. ``expected_cuts`` are the parts that may be cut out by position, by
+    place: what is left in a reduced model of those that the full run cut out. None: any.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        scope: ModuleScope,
+        tensor_dims: TensorDims,
+        calls: ModuleCalls,
+        *,
+        counting: bool,
+        expected_cuts: Mapping[str, Sequence[IntArray]] | None,
+    ) -> None:
+        self.labels = observations.labels
+        self.where = ""
+        self.counting = counting
+        self._observations, self._scope, self._tensor_dims, self._calls = observations, scope, tensor_dims, calls
+        self._expected_cuts = expected_cuts
+
+    def dims(self, tensor: Tensor) -> Dims:
+        return self._tensor_dims.of(tensor)
+
+    def owned(self, tensor: Tensor, dim: int, like: Dim) -> Dim:
+        return self._tensor_dims.along(tensor, dim, like)
+
+    def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None:
+        self._tensor_dims.set_positions(tensor, dims)
+
+    def reads(self, dim: Dim) -> None:
+        self._add_role(dim, Role.IN)
+        if dim.origin is not None:
+            self._observations.readers.setdefault(dim.origin, set()).add(self._scope.path)
+
+    def makes(self, dim: Dim) -> None:
+        self._add_role(dim, Role.OUT)
+
+    def _add_role(self, dim: Dim, role: Role) -> None:
+        if dim.origin is not None:
+            self._observations.roles.setdefault(dim.origin, set()).add(role)
+
+    def mixes_units(self, dim: Dim) -> None:
+        if dim.ids is not None:
+            self._observations.mixed_units.append(dim.ids[dim.ids > 0])
+
+    def heads(self, dim: Dim) -> None:
+        if dim.ids is not None:
+            self._observations.heads.append(dim.ids[dim.ids > 0])
+
+    def term(self, factor: int, dims: Sequence[Dim]) -> None:
+        if self.counting:
+            fixed = int(np.prod([dim.size for dim in dims if not dim.labelled]))
+            labelled = tuple(dim for dim in dims if dim.labelled)
+            self._observations.terms.append(CostTerm(factor * fixed, labelled, self._scope.path))
+
+    def remember(self, names: Sequence[str], dim: Dim, index: int | None = None) -> None:
+        if dim.ids is None:
+            return
+        for name in names:
+            value = read_size(self._scope.module, name, index)
+            if type(value) is int and value == dim.size:
+                self._add_size(name, index, dim.ids)
+
+    def viewed(self, dims: Sequence[Dim]) -> None:
+        module, path = self._scope.module, self._scope.path
+        if not reshapes_by_attributes(module):
+            return
+        vectors = [_distinct(dim.ids) for dim in dims if dim.ids is not None]
+        if len(vectors) > 1:
+            rows, columns = vectors[-2:]
+            inputs = self._calls.inputs.get(path, [])
+            self._observations.grids.append(GridView(path, type(module), rows, columns, inputs))
+        for name, index, ids in sizes_of_view(module, vectors):
+            self._add_size(name, index, ids)
+
+    def _add_size(self, name: str, index: int | None, ids: IntArray) -> None:
+        self._observations.sizes.setdefault((self._scope.path, name, index), []).append(ids)
+
+    def cut(self, part: Dim) -> None:
+        if self._expected_cuts is None:
+            self._observations.cuts.setdefault(self.where, []).append(part.vector())
+            return
+        ids = np.maximum(part.vector(), 0)
+        if not any(np.array_equal(ids, expected) for expected in self._expected_cuts.get(self.where, [])):
+            raise MismatchError("it cuts out other units by position")
+
+
+def _distinct(ids: IntArray) -> IntArray:
+    """The distinct labels of a dimension, in order of appearance.
+
+    >>> _distinct(np.array([7, 7, 3, 7, 5])).tolist()
+    [7, 3, 5]
+    """
+    _, first = np.unique(ids, return_index=True)
+    return ids[np.sort(first)]

@@ -1,0 +1,112 @@
+"""The frozen space of a model, from its units and what was observed about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from torch import nn
+
+from meristem.space.arrays import IntArray
+from meristem.space.axis import Axis
+from meristem.space.paths import layer_path, split_path
+from meristem.space.space import Attribute, Pinned, Role, Site, Slot, Space, State, TensorSpec, Term
+from meristem.tracing.grouping import Grouping
+from meristem.tracing.model_copy import named_tensors
+from meristem.tracing.observations import Observations, SizeKey
+from meristem.tracing.resolve import Resolution
+
+
+def build_space(grouping: Grouping, model: nn.Module, sizes: Mapping[SizeKey, Axis], notes: Sequence[str]) -> Space:
+    """The space of ``model``, without depth; ``sizes`` are the axes that remembered sizes follow."""
+    observations = grouping.observations
+    tensors, sites = _tensors(model), _sites(grouping)
+    return Space(
+        groups={group.name: group for group in grouping.groups},
+        pinned=_pinned(grouping),
+        tensors=tensors,
+        sites=tuple(sites),
+        slots=tuple(_slots(observations, sites, tensors)),
+        attributes=tuple(Attribute(*key, axis=axis) for key, axis in sizes.items() if axis.parts),
+        terms=tuple(_terms(grouping)),
+        notes=tuple(notes),
+        states=tuple(State(path, tuple(map(grouping.axis, dims))) for path, dims in observations.states.items()),
+    )
+
+
+def _sites(grouping: Grouping) -> list[Site]:
+    """The dimensions of the model's tensors that have units."""
+    sites = []
+    for (name, dim), owned in grouping.observations.owned.items():
+        axis = grouping.axis(owned)
+        if axis.parts:
+            roles = frozenset(grouping.observations.roles.get((name, dim), {Role.ALONG}))
+            sites.append(Site(name, dim, roles - {Role.ALONG} or frozenset({Role.ALONG}), axis))
+    return sites
+
+
+def _terms(grouping: Grouping) -> list[Term]:
+    """The cost terms; dimensions that turned out to have no units go into the factor."""
+    terms = []
+    for term in grouping.observations.terms:
+        axes = [grouping.axis(dim) for dim in term.dims]
+        fixed = int(np.prod([axis.size for axis in axes if not axis.parts]))
+        terms.append(Term(term.factor * fixed, tuple(axis for axis in axes if axis.parts), term.path))
+    return terms
+
+
+def _tensors(model: nn.Module) -> dict[str, TensorSpec]:
+    aliases: dict[int, list[str]] = {}
+    for name, tensor in [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]:
+        aliases.setdefault(id(tensor), []).append(name)
+    parameters = {id(parameter) for parameter in model.parameters()}
+    return {
+        name: TensorSpec(name, tuple(tensor.shape), id(tensor) in parameters, tuple(aliases[id(tensor)]))
+        for name, tensor in named_tensors(model)
+    }
+
+
+def _slots(observations: Observations, sites: Sequence[Site], tensors: Mapping[str, TensorSpec]) -> list[Slot]:
+    """The attributes through which units are read, where scaling them scales nothing else."""
+    slots = []
+    for site in sites:
+        readers = observations.readers.get((site.tensor, site.dim), set())
+        if not tensors[site.tensor].is_parameter:  # a buffer that is multiplied with, such as one of a spectral norm
+            continue
+        read_only = Role.IN in site.roles and Role.OUT not in site.roles
+        if not read_only or observations.users.get(site.tensor, set()) - readers:
+            continue
+        places = [split_path(name) for name in tensors[site.tensor].names]
+        for runner in sorted(readers):
+            owner, attribute = next((place for place in places if place[0] == runner), places[0])
+            slots.append(Slot(runner, owner, attribute, site.tensor, site.dim))
+    return slots
+
+
+def _pinned(grouping: Grouping) -> tuple[Pinned, ...]:
+    """Every place that makes units which may not change, with the reason."""
+    resolution, pinned = grouping.resolution, []
+    for (name, dim), owned in grouping.observations.owned.items():
+        if owned.ids is None or Role.OUT not in grouping.observations.roles.get((name, dim), ()):
+            continue
+        ids = owned.ids[owned.ids > 0]
+        classes = resolution.root[ids]
+        free = np.zeros(len(classes), dtype=np.bool_)
+        for column in resolution.leaves(ids):
+            free |= column > 0
+        if not free.all():
+            fixed = classes[~free]
+            reason = next((resolution.reasons[n] for n in _reason_numbers(resolution, fixed) if n), "it cannot change")
+            pinned.append(Pinned(layer_path(name), len(np.unique(fixed)), reason))
+    return tuple(pinned)
+
+
+def _reason_numbers(resolution: Resolution, classes: IntArray) -> list[int]:
+    """The numbers of the reasons for which classes, or their factors, are pinned; 0 is none."""
+    numbers = [*np.unique(resolution.pinned[classes]).tolist()]
+    for factor in (resolution.row[classes], resolution.column[classes]):
+        numbers += np.unique(resolution.pinned[factor[factor > 0]]).tolist()
+    return numbers
