@@ -55,13 +55,13 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
     before = sorted(Path().rglob("*"))
     assert main(list(words)) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith("meristem: ")
-    assert told.err.count("\n") == 1
+    streams = capsys.readouterr()
+    assert streams.err.startswith("meristem: ")
+    assert streams.err.count("\n") == 1
     assert sorted(path for path in Path().rglob("*") if path.name != "runs" and "__pycache__" not in str(path)) == [
         path for path in before if path.name != "runs" and "__pycache__" not in str(path)
     ], "nothing is made, nothing is lost"
-    return told.err.removeprefix("meristem: ").strip()
+    return streams.err.removeprefix("meristem: ").strip()
 
 
 def timeless(path: str) -> list[dict[str, Any]]:
@@ -95,8 +95,10 @@ def test_runs_do_not_overwrite_each_other(capsys: pytest.CaptureFixture[str]) ->
         assert grow("--seed", "4") == 0
     assert sorted(os.listdir("runs")) == ["tiny-seed4", "tiny-seed4-2"]
     assert timeless("runs/tiny-seed4/history.jsonl") == timeless("runs/tiny-seed4-2/history.jsonl")
-    told = refused(capsys, "grow", "users_recipe:tiny", "--out", "runs/tiny-seed4")
-    assert told == "runs/tiny-seed4 holds another run; go on with it by --resume runs/tiny-seed4, or give another --out"
+    error = refused(capsys, "grow", "users_recipe:tiny", "--out", "runs/tiny-seed4")
+    assert (
+        error == "runs/tiny-seed4 holds another run; go on with it by --resume runs/tiny-seed4, or give another --out"
+    )
 
 
 def test_the_full_model_beside_the_grown_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +125,7 @@ def test_the_full_model_can_be_trained_afterwards(capsys: pytest.CaptureFixture[
 def test_settings_reach_the_run() -> None:
     words = ["--epochs", "2", "--seed", "7", "--budget", "params=50%,macs=60%", "--method", "random", "--device", "cpu"]
     assert grow(*words, "--set", "lr=0.05", "--set", "momentum=0.8", "--out", "run", "--data", ".") == 0
-    told = json.loads(Path("run/run.json").read_text())["settings"]
+    settings = json.loads(Path("run/run.json").read_text())["settings"]
     expected = {
         "epochs": 2,
         "seed": 7,
@@ -132,7 +134,7 @@ def test_settings_reach_the_run() -> None:
         "device": "cpu",
         "lr": 0.05,
     }
-    assert told.items() >= {**expected, "momentum": 0.8, "data_dir": str(Path().resolve())}.items()
+    assert settings.items() >= {**expected, "momentum": 0.8, "data_dir": str(Path().resolve())}.items()
 
 
 def test_the_list_names_recipes_and_methods(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,8 +228,8 @@ def test_a_killed_run_and_a_stopped_run_go_on_with_the_same_bits(
     kill_after(3, "killed", *long)
     assert not Path("killed/result.json").exists()
     interrupted(monkeypatch, "--out", "it's stopped", *long)
-    told = capsys.readouterr().err
-    (again,) = re.findall(r"^meristem: stopped; every finished epoch is kept\. To go on: (.*)$", told, re.MULTILINE)
+    error = capsys.readouterr().err
+    (again,) = re.findall(r"^meristem: stopped; every finished epoch is kept\. To go on: (.*)$", error, re.MULTILINE)
     assert main(shlex.split(again)[1:]) == 0
     assert "resumed after epoch 2" in capsys.readouterr().out
     assert grow("--resume", "killed") == 0
@@ -281,8 +283,8 @@ def test_export_at_any_time(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     meristem.load("small", users_recipe.network())
     history = Path("run/history.jsonl").read_bytes()
     assert "small exists already" in refused(capsys, "export", "run", "--out", "small", "--recipe", "users_recipe:tiny")
-    told = refused(capsys, "export", "run", "--out", "other")
-    assert told == "run holds a run of 'tiny', which is no recipe of meristem: name it by --recipe MODULE:FUNCTION"
+    error = refused(capsys, "export", "run", "--out", "other")
+    assert error == "run holds a run of 'tiny', which is no recipe of meristem: name it by --recipe MODULE:FUNCTION"
     assert Path("run/history.jsonl").read_bytes() == history
     assert grow("--resume", "run") == 0
     assert main(["export", "run", "--out", "final"]) == 0
@@ -403,8 +405,8 @@ def test_a_model_of_the_users_own_goes_through_a_recipe(here: Path, capsys: pyte
     assert list(result["widths"].values()) == [14]
     # What a file says is never imported: the model has to be named again, and be the same.
     for words in (["--resume", "a"], ["--resume", "a", "--model", "users_recipe:network"]):
-        told = refused(capsys, "grow", "users_recipe:tiny", *words)
-        assert "was started with --model users_models:wide: say so again" in told
+        error = refused(capsys, "grow", "users_recipe:tiny", *words)
+        assert "was started with --model users_models:wide: say so again" in error
     assert grow(*model, "--resume", "a") == 0
     assert main(["export", "a", "--out", "b", "--recipe", "users_recipe:tiny", *model]) == 0
     capsys.readouterr()
@@ -428,9 +430,9 @@ def test_outputs_that_do_not_fit_the_labels_are_told(here: Path, capsys: pytest.
         ("pair", "the model returned a tuple, but one tensor with a score for each class is needed"),
     ):
         assert grow("--model", f"users_models:{name}", "--out", name) == 2
-        told = capsys.readouterr().err
-        assert message in told
-        assert told.count("\n") == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
 
 
 def test_a_finished_model_begins_every_run_as_it_was(here: Path) -> None:
@@ -442,15 +444,15 @@ def test_a_finished_model_begins_every_run_as_it_was(here: Path) -> None:
 
 
 def test_a_number_of_classes_for_a_model_that_takes_none(capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(capsys, "grow", "users_recipe:tiny", "--set", "classes=3")
-    assert told == "tiny: its model has a fixed number of classes; leave out classes"
+    error = refused(capsys, "grow", "users_recipe:tiny", "--set", "classes=3")
+    assert error == "tiny: its model has a fixed number of classes; leave out classes"
 
 
 def test_what_a_folder_says_is_never_imported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "trap.py").write_text("open('sprung', 'w').close()")
     assert grow("--out", "a") == 0
-    told = json.loads(Path("a/run.json").read_text())
-    Path("a/run.json").write_text(json.dumps({**told, "name": "trap:recipe"}))
+    description = json.loads(Path("a/run.json").read_text())
+    Path("a/run.json").write_text(json.dumps({**description, "name": "trap:recipe"}))
     shutil.rmtree("a/model")
     for words in (["grow", "--resume", "a"], ["evaluate", "a"], ["export", "a", "--out", "b"]):
         assert "holds a run of 'trap:recipe', which is no recipe of meristem" in refused(capsys, *words)
@@ -465,11 +467,11 @@ def test_a_file_that_breaks_in_the_middle_is_told_with_how_to_go_on(
     assert grow("--out", "whole") == 0
     Path("fragile").touch()
     assert main(["grow", "breaking_recipe:tiny", "--out", "a b"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert told.startswith("meristem: tiny: x.jpg is damaged. Every finished epoch is kept; once that is mended: ")
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith("meristem: tiny: x.jpg is damaged. Every finished epoch is kept; once that is mended: ")
     Path("fragile").unlink()
-    assert main([*shlex.split(told.split("mended: ")[1])[1:], "--set", "workers=1"]) == 0, "reading is no part of it"
+    assert main([*shlex.split(error.split("mended: ")[1])[1:], "--set", "workers=1"]) == 0, "reading is no part of it"
     assert timeless("a b/history.jsonl") == timeless("whole/history.jsonl")
 
 
@@ -481,8 +483,8 @@ BREAKS = """    if os.path.exists("fragile") and os.path.exists("a b/checkpoint.
 def test_only_a_finished_run_is_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere is no folder" in refused(capsys, "evaluate", "nowhere")
     assert grow("--out", "a") == 0
-    told = refused(capsys, "evaluate", "a")
-    assert told == "a holds a run of 'tiny', which is no recipe of meristem: name it by --recipe MODULE:FUNCTION"
+    error = refused(capsys, "evaluate", "a")
+    assert error == "a holds a run of 'tiny', which is no recipe of meristem: name it by --recipe MODULE:FUNCTION"
     Path("a/result.json").unlink()
     assert "is not finished; meristem grow --resume a" in refused(
         capsys, "evaluate", "a", "--recipe", "users_recipe:tiny"
@@ -520,7 +522,7 @@ def test_what_torch_cannot_compile_is_told(monkeypatch: pytest.MonkeyPatch, caps
 
     compile_by(backend, monkeypatch)
     assert grow("--out", "none", "--set", "compile=yes") == 2
-    told = capsys.readouterr().err
-    assert told.startswith("meristem: torch cannot compile this model here (")
-    assert "no C++ compiler" in told
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("meristem: torch cannot compile this model here (")
+    assert "no C++ compiler" in error
+    assert error.count("\n") == 1

@@ -36,7 +36,7 @@ SAMPLES = {"imagenet": SHARED / "imagenet-sample" / "imagenette-224", "voc": SHA
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def data_dirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """CIFAR-10, class folders and VOC with a few images each."""
     root = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
@@ -102,26 +102,26 @@ def test_every_recipe_has_a_short_and_a_dense_form() -> None:
 def test_settings_are_those_of_the_paper(
     name: str, epochs: int, batch: int, lr: float, rate: str, weight_decay: float, budget: str
 ) -> None:
-    found = find_run(name).settings
-    assert (found["epochs"], found["batch"], found["lr"]) == (epochs, batch, lr)
-    assert (found["rate"], found["weight_decay"], found["budget"]) == (rate, weight_decay, budget)
-    assert found["momentum"] == 0.9
+    settings = find_run(name).settings
+    assert (settings["epochs"], settings["batch"], settings["lr"]) == (epochs, batch, lr)
+    assert (settings["rate"], settings["weight_decay"], settings["budget"]) == (rate, weight_decay, budget)
+    assert settings["momentum"] == 0.9
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "expected"),
     [
         ("ptb-small", (13, "decay/2@4/13", 20, 5, 0.8, 1, "macs=33%")),
         ("ptb-medium", (39, "decay/1.2@6/39", 35, 5, 0.65, 0.5, "macs=33%")),
         ("ptb-large", (55, "decay/1.15@14/55", 35, 10, 0.65, 0.35, "macs=11.05%")),
     ],
 )
-def test_settings_of_language_models_are_the_published_ones(name: str, wanted: tuple[object, ...]) -> None:
-    found = find_run(name).settings
+def test_settings_of_language_models_are_the_published_ones(name: str, expected: tuple[object, ...]) -> None:
+    settings = find_run(name).settings
     names = ("epochs", "rate", "unroll", "clip", "keep", "keep_dense", "budget")
-    assert tuple(found[key] for key in names) == wanted
-    assert (found["batch"], found["lr"], found["momentum"], found["weight_decay"]) == (20, 1, 0, 0)
-    assert found["pin"] == "embedding"
+    assert tuple(settings[key] for key in names) == expected
+    assert (settings["batch"], settings["lr"], settings["momentum"], settings["weight_decay"]) == (20, 1, 0, 0)
+    assert settings["pin"] == "embedding"
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def flags(run: Run, base: Run) -> list[str]:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_result_again(
-    name: str, made: dict[str, Path], tmp_path: Path, fresh_process: Callable[..., str]
+    name: str, data_dirs: dict[str, Path], tmp_path: Path, fresh_process: Callable[..., str]
 ) -> None:
     run = few_steps(find_run(name), kind(name))
     out = str(tmp_path / "run")
-    assert main(["grow", name, "--data", str(made[kind(name)]), "--out", out, *flags(run, find_run(name))]) == 0
+    assert main(["grow", name, "--data", str(data_dirs[kind(name)]), "--out", out, *flags(run, find_run(name))]) == 0
     result = read_json(Folder(Path(out)).result)
     for metric in ("params", "macs"):
         if (cap := getattr(run.growth.budget, metric)) is not None:
@@ -200,12 +200,12 @@ def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_resul
         assert float(now) == pytest.approx(float(then), rel=1e-6, abs=2e-6), metric
 
 
-def test_what_was_found_is_trained_from_scratch_by_one_command(made: dict[str, Path], tmp_path: Path) -> None:
+def test_what_was_found_is_trained_from_scratch_by_one_command(data_dirs: dict[str, Path], tmp_path: Path) -> None:
     """The same widths and the same blocks, with other weights; what the search cost is part of the total."""
     name = "bottleneck4-resnet-imagenet-nas-short"
     run = few_steps(find_run(name), "imagenet").replace(epochs=2)  # in a third all blocks would come
     out = tmp_path / "out"
-    words = ["--data", str(made["imagenet"]), "--out", str(out), *flags(run, find_run(name))]
+    words = ["--data", str(data_dirs["imagenet"]), "--out", str(out), *flags(run, find_run(name))]
     assert main(["sweep", name, "--arms", "grown,direct", *words]) == 0
     folders = [Folder(out / "params=12.2%" / f"{arm}-seed0") for arm in ("grown", "direct")]
     grown, direct = (read_json(folder.result) for folder in folders)

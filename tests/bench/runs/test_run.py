@@ -140,10 +140,11 @@ def test_a_run_killed_while_it_hands_over_does_that_again(tmp_path: Path) -> Non
 def test_the_folder_tells_what_was_run_and_what_came_out(tmp_path: Path) -> None:
     folder, watch = Folder(tmp_path), Watch()
     result = run_to_end(tiny(budget=meristem.Budget(params=0.5, macs="60%")), folder, watch)
-    told = folder.read_description()
-    assert told["settings"]["budget"] == "params=0.5,macs=60%"
-    assert (told["settings"]["epochs"], told["settings"]["seed"], told["settings"]["threads"]) == (5, 0, 1)
-    assert {"meristem", "torch", "python"} <= set(told["versions"])
+    description = folder.read_description()
+    settings = description["settings"]
+    assert settings["budget"] == "params=0.5,macs=60%"
+    assert (settings["epochs"], settings["seed"], settings["threads"]) == (5, 0, 1)
+    assert {"meristem", "torch", "python"} <= set(description["versions"])
     assert read_run(folder, tiny()) == tiny(budget=meristem.Budget(params="0.5", macs="60%"))
     assert [record["epoch"] for record in watch.records] == [1, 2, 3, 4, 5]
     assert result == json.loads(folder.result.read_text()) == finished_result(folder)
