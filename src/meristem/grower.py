@@ -219,7 +219,7 @@ class Grower:
     def _decide(self, record: Record) -> Decision | None:
         if self.epoch > self.trajectory.last_decision or not self.growing:
             return None
-        inactive = self.live.inactive  # all that lies in an absent block is there to choose from
+        inactive = self.live.inactive_groups  # all that lies in an absent block is there to choose from
         view = View(
             scores=self._scores(),
             beta=self._beta(),
@@ -242,7 +242,7 @@ class Grower:
     def _plan(self, decision: Decision) -> Plan:
         """What lies in a block that is absent stays as it is: the block overrules what was decided of it."""
         masks = agreed(decision.live, self._device)
-        inactive = self.space.inactive(masks)
+        inactive = self.space.inactive_groups(masks)
         return self.live.plan({name: np.flatnonzero(mask) for name, mask in masks.items() if name not in inactive})
 
     def _beta(self) -> dict[str, FloatArray]:
@@ -254,7 +254,7 @@ class Grower:
         self._strength = strength
         hardness = self.trajectory.hardness(self.epoch) if self.method.freeze < 1.0 else 0.0
         pace = PAPER_STEPS / max(1, self._steps_planned)
-        live, inactive = self.live.active, self.live.inactive
+        live, inactive = self.live.active, self.live.inactive_groups
         self._learner.begin(Epoch(live, self._beta(), self._device, strength, hardness, pace, inactive))
         ages = {group: float(self._drawn[group][0]) for group in self.space.blocks if live[group][0]}
         self._opening.begin(ages, self._device, self._epoch_share)

@@ -86,7 +86,7 @@ class _Replay:
         parameters: Mapping[str, Tensor],
         scales: Mapping[tuple[str, int], Tensor],
     ) -> None:
-        self._first, self._blocks, offset = {}, space.blocks, 1
+        self._first, self._space, offset = {}, space, 1
         for name, group in space.groups.items():
             self._first[name] = offset
             offset += group.units
@@ -109,8 +109,9 @@ class _Replay:
         self._values: dict[int, tuple[Tensor, Tensor]] = {}
 
     def _leaves(self, axis: Axis) -> list[IntArray]:
-        parts = [part for part in axis.parts if part.group not in self._blocks]  # an absent block is not there at all
-        return [np.where(part.units >= 0, part.units + self._first[part.group], 0) for part in parts]
+        return [  # without blocks: an absent one is not there at all
+            np.where(part.units >= 0, part.units + self._first[part.group], 0) for part in self._space.unit_parts(axis)
+        ]
 
     def _live(self, dim: Dim) -> BoolArray | None:
         """Which positions of a dimension are alive, or None if all are."""

@@ -148,7 +148,8 @@ def test_units_that_grow_in_an_absent_block_have_sensible_moments(kind: str, tog
     go(live, without(space, group))
     train(model, optimizer, inputs, 1)
     if not together:
-        go(live, {inner: range(space.groups[inner].units) for inner, block in space.inner.items() if block == group})
+        inside = [name for name, block in space.enclosing_block.items() if block == group]
+        go(live, {name: range(space.groups[name].units) for name in inside})
     go(live, whole(space))
     for parameter in model.parameters():
         for value in optimizer.state[parameter].values():
@@ -218,7 +219,7 @@ def test_fractional_widths_interpolate(name: str, space_of) -> None:
             ends = [count(space, {**widths, block: share}) for share in (0.0, 0.25, 1.0)]
             assert ends[1] == pytest.approx(0.75 * ends[0] + 0.25 * ends[2])
             assert ends[0] < ends[2]
-            for inner in [group for group, owner in space.inner.items() if owner == block]:
+            for inner in [group for group, owner in space.enclosing_block.items() if owner == block]:
                 away = {**widths, block: 0.0}
                 assert count(space, {**away, inner: 1.0}) == count(space, away), "an absent block costs nothing"
 

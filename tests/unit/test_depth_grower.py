@@ -98,8 +98,8 @@ def test_what_is_overruled_does_not_tick(preset: str, space_of) -> None:
     while grower.epoch < 6:
         drawn = {name: values.copy() for name, values in grower._drawn.items()}
         scores = grower._learner.scores
-        inactive = [g for g, owner in space.inner.items() if not grower.live.masks[owner][0]]
-        assert grower.live.inactive == set(inactive)
+        inactive = [g for g, owner in space.enclosing_block.items() if not grower.live.masks[owner][0]]
+        assert grower.live.inactive_groups == set(inactive)
         masks = grower.live.masks
         absent = [group for group in space.blocks if not masks[group][0]]
         growth.go(growth.done + growth.steps)

@@ -10,7 +10,7 @@ from torch import nn
 
 from meristem.space.axis import Axis
 from meristem.space.paths import layer_path, split_path
-from meristem.space.space import Role, Site, Space, Tensor
+from meristem.space.space import Role, Site, Space, TensorSpec
 
 FORMAT = "meristem-space-1"
 
@@ -68,7 +68,7 @@ def _layers(space: Space, model: nn.Module | None) -> list[dict[str, Any]]:
     sites: dict[str, list[Site]] = {}
     for site in space.sites:
         sites.setdefault(site.tensor, []).append(site)
-    modules: dict[str, list[Tensor]] = {}
+    modules: dict[str, list[TensorSpec]] = {}
     for tensor in space.tensors.values():
         if tensor.is_parameter:
             modules.setdefault(layer_path(tensor.name), []).append(tensor)
@@ -129,7 +129,7 @@ def _block(module: str) -> str:
     return ".".join(parts[: number + 1])
 
 
-def _dims(weight: Tensor, sites: Iterable[Site]) -> tuple[int, int]:
+def _dims(weight: TensorSpec, sites: Iterable[Site]) -> tuple[int, int]:
     """The dimensions in which a weight makes and reads units; where nothing is known, as in a convolution."""
     made = next((site.dim for site in sites if Role.OUT in site.roles), None)
     read = next((site.dim for site in sites if Role.IN in site.roles and site.dim != made), None)
@@ -153,7 +153,7 @@ def _channels(space: Space, model: nn.Module | None) -> dict[tuple[str, str], Ax
     return {**found, **{(each.module, each.name): each.axis for each in space.attributes}}
 
 
-def _form(space: Space, weight: Tensor, dim: int, channels: Axis | None) -> dict[str, Any]:
+def _form(space: Space, weight: TensorSpec, dim: int, channels: Axis | None) -> dict[str, Any]:
     """A dimension as a closed form of the widths."""
     axis, gates = space.axes(weight.name)[dim], _gates(space, weight) if dim == 0 else 1
     if channels is not None and channels.size > axis.size and channels.size % axis.size == 0:
@@ -162,7 +162,7 @@ def _form(space: Space, weight: Tensor, dim: int, channels: Axis | None) -> dict
     return {"size": round(width({"terms": terms}, space.full)), "terms": terms}
 
 
-def _gates(space: Space, weight: Tensor) -> int:
+def _gates(space: Space, weight: TensorSpec) -> int:
     """How many rows of a recurrent layer's weight belong to one cell: people speak of its cells, not of their gates."""
     module, name = split_path(weight.name)
     if not name.startswith("weight_ih"):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from meristem.space.arrays import BoolArray
-from meristem.space.axis import Axis
+from meristem.space.axis import Axis, Part
 from meristem.space.paths import ancestors, layer_path
 from meristem.space.table import space_table
 
@@ -76,7 +76,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Block:
-    """A block that may be absent: the group it is the unit of, where it is, and how it is left out (`blocks.py`).
+    """A block that may be absent: the group it is the unit of, where it is, and how it is left out.
 
     A ``plain`` one has no shortcut: nothing of what goes in comes out but through its weights.
     """
@@ -134,7 +134,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorSpec:
     """A parameter or buffer of the full-size model: its shape, and every name under which the model holds it."""
 
     name: str
@@ -149,7 +149,7 @@ class Space:
 
     groups: Mapping[str, Group]
     pinned: tuple[Pinned, ...]
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, TensorSpec]
     sites: tuple[Site, ...]
     slots: tuple[Slot, ...]
     attributes: tuple[Attribute, ...]
@@ -167,7 +167,7 @@ class Space:
         axes = {name: [Axis(size) for size in tensor.shape] for name, tensor in self.tensors.items()}
         for site in self.sites:
             axes[site.tensor][site.dim] = site.axis
-        object.__setattr__(self, "_axes", {name: tuple(found) for name, found in axes.items()})
+        object.__setattr__(self, "_axes", {name: tuple(dims) for name, dims in axes.items()})
 
     @property
     def full(self) -> dict[str, int]:
@@ -185,45 +185,49 @@ class Space:
         return {block.group: block for stage in self.stages for block in stage.blocks}
 
     @cached_property
-    def inner(self) -> Mapping[str, str]:
-        """For every group that lies inside one block, wholly: the depth group of that block, which overrules it."""
-        paths = {block.path: group for group, block in self.blocks.items()}
-        found: dict[str, set[str | None]] = {}
+    def enclosing_block(self) -> Mapping[str, str]:
+        """The depth group of the block that a group lies in, for every group that lies wholly in one block."""
+        depth_groups = {block.path: group for group, block in self.blocks.items()}
+        surroundings: dict[str, set[str | None]] = {}
         for site in self.sites:
-            within = next((paths[path] for path in ancestors(site.tensor) if path in paths), None)
+            around = next((depth_groups[path] for path in ancestors(site.tensor) if path in depth_groups), None)
             for group in site.axis.groups:
-                found.setdefault(group, set()).add(within)
+                surroundings.setdefault(group, set()).add(around)
         return {
-            group: owner
-            for group, owners in found.items()
-            if len(owners) == 1 and (owner := next(iter(owners))) is not None and group != owner
+            group: block
+            for group, blocks in surroundings.items()
+            if len(blocks) == 1 and (block := next(iter(blocks))) is not None and group != block
         }
 
-    def inactive(self, live: Mapping[str, BoolArray | float]) -> frozenset[str]:
-        """The groups that lie in absent blocks; ``live`` are masks or widths."""
-        return frozenset(group for group, block in self.inner.items() if not np.any(live[block]))
+    def inactive_groups(self, live: Mapping[str, BoolArray | float]) -> frozenset[str]:
+        """The groups that lie in absent blocks, where ``live`` holds the mask or the width of every group."""
+        return frozenset(group for group, block in self.enclosing_block.items() if not np.any(live[block]))
 
     def axes(self, tensor: str) -> tuple[Axis, ...]:
         """The axes of all dimensions of a tensor of the model."""
         return self._axes[tensor]
 
+    def unit_parts(self, axis: Axis) -> tuple[Part, ...]:
+        """The parts of an axis that units own; those that belong to blocks are left out."""
+        return tuple(part for part in axis.parts if part.group not in self.blocks)
+
     @cached_property
-    def _homes(self) -> Mapping[str, list[Site]]:
-        """The sites of every group, in order; found once, because a deep network has many of both."""
-        found: dict[str, list[Site]] = {}
+    def _sites_of_group(self) -> Mapping[str, list[Site]]:
+        """The sites of every group, in order; sorted once, because a deep network has many of both."""
+        sites: dict[str, list[Site]] = {}
         for site in self.sites:
             for group in site.axis.groups:
-                found.setdefault(group, []).append(site)
-        return found
+                sites.setdefault(group, []).append(site)
+        return sites
 
     def coupled(self, group: str) -> tuple[list[str], list[str], list[str]]:
         """The modules that make the units of a group, pass them along, and read them."""
-        found: dict[Role, dict[str, None]] = {role: {} for role in Role}
-        for site in self._homes.get(group, ()):
+        modules: dict[Role, dict[str, None]] = {role: {} for role in Role}
+        for site in self._sites_of_group.get(group, ()):
             for role in site.roles:
-                found[role][layer_path(site.tensor)] = None
-        makers, readers = found[Role.OUT], found[Role.IN]
-        along = [name for name in found[Role.ALONG] if name not in makers and name not in readers]
+                modules[role][layer_path(site.tensor)] = None
+        makers, readers = modules[Role.OUT], modules[Role.IN]
+        along = [name for name in modules[Role.ALONG] if name not in makers and name not in readers]
         return list(makers), along, list(readers)
 
     @property
@@ -252,5 +256,5 @@ class Space:
         return space_table(self)
 
 
-def _numel(tensor: Tensor) -> int:
+def _numel(tensor: TensorSpec) -> int:
     return math.prod(tensor.shape)

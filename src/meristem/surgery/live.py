@@ -20,6 +20,7 @@ from meristem.surgery.carried_state import CarriedStates
 from meristem.surgery.fresh import AsBuilt, Fresh
 from meristem.surgery.fresh_blocks import BlockStarts
 from meristem.surgery.fresh_units import with_fresh
+from meristem.surgery.live_index import LiveIndex
 from meristem.surgery.module_tree import ModuleTree
 from meristem.surgery.optimizer import check_supported, replace_parameter, slots_of
 from meristem.surgery.resize import resized
@@ -55,6 +56,7 @@ class Live:
         self.fresh: Fresh = fresh or AsBuilt()
         self._block_starts = BlockStarts(self.tree, space, seed)
         self.version = 0
+        self._index: LiveIndex | None = None
         self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
         self._lived = {name: mask.copy() for name, mask in self._masks.items()}
         self._resizable = list(dict.fromkeys(site.tensor for site in space.sites))
@@ -83,14 +85,14 @@ class Live:
 
     @property
     def active(self) -> dict[str, BoolArray]:
-        """The live units that take part: not those of groups inside an absent block, which overrules them."""
-        inactive = self.inactive
+        """The live units that take part: not those of groups inside an absent block."""
+        inactive = self.inactive_groups
         return {name: mask & (name not in inactive) for name, mask in self._masks.items()}
 
     @property
-    def inactive(self) -> frozenset[str]:
+    def inactive_groups(self) -> frozenset[str]:
         """The groups that lie in absent blocks."""
-        return self.space.inactive(self._masks)
+        return self.space.inactive_groups(self._masks)
 
     @property
     def lived(self) -> dict[str, BoolArray]:
@@ -104,6 +106,18 @@ class Live:
     def positions(self, axis: Axis) -> IntArray:
         """The live positions of an axis of the full model, in order."""
         return np.flatnonzero(axis.live(self._masks))
+
+    def owners(self, axis: Axis) -> list[tuple[str, IntArray]]:
+        """For every part of an axis that units own: its group, and the unit that owns each live position, or -1."""
+        positions = self.positions(axis)
+        return [(part.group, part.units[positions]) for part in self.space.unit_parts(axis)]
+
+    @property
+    def active_index(self) -> LiveIndex:
+        """Where the units that take part stand in one flat list, groups in the order of the space."""
+        if self._index is None:
+            self._index = LiveIndex(self.active)
+        return self._index
 
     # --- acting ---
 
@@ -124,6 +138,7 @@ class Live:
         self._write_sizes(touched)
         self._remember()
         self.version += 1
+        self._index = None
 
     def _move_blocks(self) -> None:
         """Put blocks in and take them out as the masks say."""
@@ -169,7 +184,7 @@ class Live:
             masks[name][:] = False
             masks[name][list(change.live)] = True
             grown[name][list(change.grow)] = True
-        for name, block in self.space.inner.items():
+        for name, block in self.space.enclosing_block.items():
             if grown[block][0]:
                 grown[name][:] = False
         return masks, grown
@@ -311,6 +326,7 @@ class Live:
         self._states.restore(carried["before"])
         self._trained_before = bool(carried["trained"])
         self.version += 1
+        self._index = None
 
     def _check_state(self, state: Mapping[str, Any], masks: Mapping[str, BoolArray]) -> None:
         units = {name: group.units for name, group in self.space.groups.items()}

@@ -11,7 +11,7 @@ from torch import nn
 
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import FREE_OF_UNITS, Axis, Part
-from meristem.space.space import Attribute, Group, Pinned, Role, Site, Slot, Space, State, Tensor, Term
+from meristem.space.space import Attribute, Group, Pinned, Role, Site, Slot, Space, State, TensorSpec, Term
 from meristem.tracing.model_copy import named_tensors
 from meristem.tracing.observations import Record, TensorDim
 from meristem.tracing.resolve import Resolution
@@ -219,7 +219,7 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
         aliases.setdefault(id(tensor), []).append(name)
     parameters = {id(parameter) for parameter in model.parameters()}
     return {
-        name: Tensor(name, tuple(tensor.shape), id(tensor) in parameters, tuple(aliases[id(tensor)]))
+        name: TensorSpec(name, tuple(tensor.shape), id(tensor) in parameters, tuple(aliases[id(tensor)]))
         for name, tensor in named_tensors(model)
     }
 

@@ -115,7 +115,7 @@ def scalars(record: Record, space: Space) -> dict[str, float]:
     """The finite numbers of a record by their tags; widths as shares of the full ones, 0 inside an absent block."""
     widths = record["widths"]
     shares = {name: width / space.full[name] for name, width in widths.items()}
-    shares.update(dict.fromkeys(space.inactive(widths), 0.0))
+    shares.update(dict.fromkeys(space.inactive_groups(widths), 0.0))
     return {
         _PLACES.get(first, f"run/{first}" + "/{}" * bool(rest)).format("/".join(rest)): float(value)
         for (first, *rest), value in _leaves({**record, "widths": shares})

@@ -313,7 +313,7 @@ def test_rows_of_an_absent_block_are_empty_and_come_with_it(space_of) -> None:
         sketch.step({**growth.grower.records[-1], "metrics": {"train_loss": 1.0}}, metric("accuracy"))
         assert [row.name for row in sketch.rows] == [name for name in space.groups if name not in space.blocks]
         for row in sketch.rows:
-            block = space.inner.get(row.name)
+            block = space.enclosing_block.get(row.name)
             present = block is None or growth.grower.widths[block]
             assert row.live == (growth.grower.widths[row.name] if present else 0)
             assert row.live == before[row.name].live + row.came - row.gone

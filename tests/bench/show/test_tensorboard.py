@@ -201,7 +201,7 @@ def test_the_blocks_of_stages_and_what_an_absent_one_holds(space_of) -> None:
     assert {tag: value for tag, value in found.items() if tag.startswith("blocks/")} == {
         f"blocks/{stage}": count for stage, count in record["blocks"].items()
     }
-    for group, block in space.inner.items():
+    for group, block in space.enclosing_block.items():
         present = record["widths"][block]
         absent += not present
         assert found[f"width/{group}"] == (record["widths"][group] / space.full[group] if present else 0.0)

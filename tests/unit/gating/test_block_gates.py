@@ -223,7 +223,7 @@ def test_in_the_order_of_the_space(space_of) -> None:
                 expected = (made[group].gate * made[group].gate.grad).detach()
                 torch.testing.assert_close(vector[first : first + 1], expected.float(), rtol=1e-4, atol=1e-7)
             first += int(mask.sum())
-        inactive = [group for group, block in space.inner.items() if block == gone]
+        inactive = [group for group, block in space.enclosing_block.items() if block == gone]
         assert inactive
         assert all(active[group].any() == (target != {gone: []}) for group in inactive)
 

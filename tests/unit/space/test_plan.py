@@ -1,4 +1,4 @@
-"""Plans: what is kept, grown, restored and detached, and what is refused."""
+"""Plans: what is kept, grown, restored and pruned, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL = {"a": np.ones(4, dtype=np.bool_), "b": np.ones(2, dtype=np.bool_)}
 
 
 def test_four_fates() -> None:
-    """Wanted: live is kept, once alive is restored, never alive is grown. Not wanted: live is detached."""
+    """Wanted: live is kept, once alive is restored, never alive is grown. Not wanted: live is pruned."""
     live = {**ALL, "a": np.array([True, True, False, False])}
     lived = {**ALL, "a": np.array([True, True, True, False])}
     plan = plan_to(SPACE, {"a": [3, 2, 0]}, live, lived)

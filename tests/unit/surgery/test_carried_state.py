@@ -77,7 +77,7 @@ def assert_numbers(state: Any, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_units_keep_their_values_at_their_new_places(name: str, spaces) -> None:
-    """Stayed: kept; fresh and restored: zero; detached: gone. The form of the state is the same, and it fits."""
+    """Stayed: kept; fresh and restored: zero; pruned: gone. The form of the state is the same, and it fits."""
     live, state = made(name, spaces, [0, 2, 3, 5])
     live.apply(live.plan({"rnn": [1, 2, 4, 5, 0]}))
     resized = live.resize_state(state)

@@ -57,13 +57,13 @@ def test_a_model_that_is_not_full_size(space_of) -> None:
     [
         ({"x": Change((0,))}, "names the group 'x', which this space does not have"),
         ({"a": Change(keep=(0, 1))}, r"group 'a' was made for another state .* \(it has 8 live units\)"),
-        ({"a": Change(keep=(), detach=tuple(range(8)))}, "leaves group 'a' empty; at least one unit"),
+        ({"a": Change(keep=(), prune=tuple(range(8)))}, "leaves group 'a' empty; at least one unit"),
         ({"a": Change(keep=tuple(range(8)), grow=(99,))}, "group 'a'"),
         ({"a": Change(keep=tuple(range(8)), grow=(3,))}, "group 'a'"),
         ({"a": Change(keep=tuple(range(7)), prune=(7,), restore=(-1,))}, "group 'a'"),
         ({"a": Change(keep=tuple(range(7)), prune=(7,), grow=(7,))}, "group 'a'"),
     ],
-    ids=["unknown group", "other state", "empty", "no such unit", "grow what lives", "negative", "detach and grow"],
+    ids=["unknown group", "other state", "empty", "no such unit", "grow what lives", "negative", "prune and grow"],
 )
 def test_refused_plans_change_nothing(changes, message: str, space_of) -> None:
     model, _ = build("mlp")
@@ -259,7 +259,7 @@ def test_gradient_accumulation_across_a_plan(space_of) -> None:
     optimizer.step()
 
 
-def test_detached_memory_is_really_gone(space_of) -> None:
+def test_pruned_memory_is_really_gone(space_of) -> None:
     """The device holds the small tensors only: no view of a large storage."""
     model, inputs = build("resnet", torch.float32)
     optimizer = optim.Adam(model.parameters())

@@ -96,7 +96,7 @@ def test_a_block_with_a_shortcut_is_as_built() -> None:
         assert torch.equal(value, weights[ZeroOutgoing][name]), name
 
 
-def test_a_recalled_block_has_what_it_had() -> None:
+def test_a_restored_block_has_what_it_had() -> None:
     model = layers(chain(), chain())
     space = meristem.trace(model, torch.randn(2, 3, 4, 4), depth=True)
     block = space.stages[-1].blocks[-1]
