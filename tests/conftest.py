@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import meristem
-from deep import DEEP
-from zoo import ZOO
+from deep import ALL_NETS, DEEP
 
 torch.set_num_threads(1)
 # A shell starts background jobs with Ctrl-C ignored, which Python and its children inherit: no test could stop a run.
@@ -37,6 +36,6 @@ def space_of() -> Callable[[str], meristem.Space]:
 
     @cache
     def traced(name: str) -> meristem.Space:
-        return meristem.trace(*(ZOO | DEEP)[name].build(), depth=name in DEEP)
+        return meristem.trace(*ALL_NETS[name].build(), depth=name in DEEP)
 
     return traced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nets.deep import Encoder, bottleneck, looped, masked, mixer, plain, preactivation, residual, tuples
-from zoo import ZooNet, normal
+from zoo import ZOO, ZooNet, normal
 
 DEEP: dict[str, ZooNet] = {
     net.name: net
@@ -19,4 +19,5 @@ DEEP: dict[str, ZooNet] = {
         ZooNet("deep_mixer", mixer, normal(4, 5)),
     )
 }
+ALL_NETS = ZOO | DEEP
 DROPPED = ("deep_encoder", "deep_masked", "deep_tuples")

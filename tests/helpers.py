@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from deep import DEEP
+from deep import ALL_NETS
 from meristem import Gates, Live, Space
 from meristem.space.arrays import BoolArray
 from meristem.space.axis import Axis
 from meristem.testing import masked_reference
 from meristem.tracing.model_copy import tensors_in
-from zoo import ZOO
 
 Target = dict[str, list[int]]
 Optimizers = Callable[[Iterable[nn.Parameter]], optim.Optimizer]
@@ -33,7 +32,7 @@ OPTIMIZERS: dict[str, Optimizers] = {
 
 
 def build(name: str, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    model, inputs = (ZOO | DEEP)[name].build()
+    model, inputs = ALL_NETS[name].build()
     return model.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
 
 
@@ -71,6 +70,16 @@ def half(space: Space) -> Target:
 
 def whole(space: Space) -> Target:
     return {name: list(range(group.units)) for name, group in space.groups.items()}
+
+
+def without_blocks(space: Space, *blocks: str) -> Target:
+    """A target for these blocks alone (default: all that may be absent): they are."""
+    return {group: [] for group in blocks or space.blocks}
+
+
+def half_without_some_blocks(space: Space) -> Target:
+    """Every other unit of every group; of the blocks that may be absent, every other one is."""
+    return half(space) | {group: [] for group in list(space.blocks)[::2]}
 
 
 def go(live: Live, target: Mapping[str, Iterable[int]]) -> None:

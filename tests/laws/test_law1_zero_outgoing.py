@@ -36,7 +36,7 @@ OUTGOING = {
     "deep_loop": ("attention.proj", "mlp.down"),
     "deep_masked": ("attention.proj", "mlp.down"),
     "deep_tuples": ("mlp.down",),
-    "deep_mixer": ("across.inner.down", "along.down"),
+    "deep_mixer": ("mix_tokens.inner.down", "mix_channels.down"),
 }
 
 

@@ -1,8 +1,10 @@
-"""Law 2. Grow then detach, and detach then recall, restore weights, statistics and optimizer state bit for bit.
+"""Law 2. Grow then prune, and prune then restore, give back weights, statistics and optimizer state bit for bit.
 
 Why: a unit that goes takes everything with it that training has given it, and a unit that comes does not touch the
 others. The trip through the store is a copy, never arithmetic. It holds in the middle of training, when moments and
-running statistics are full of values that no initialiser would produce.
+running statistics are full of values that no initialiser would produce. A block that may be absent is one more unit,
+only a large one, so it holds for blocks as well, alone and together with units, whether an absent one is replaced by an
+identity or dropped from its list.
 """
 
 from __future__ import annotations
@@ -10,40 +12,70 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from helpers import OPTIMIZERS, assert_same_bits, build, go, half, live_part, random_target, snapshot, train, whole
+from deep import DEEP
+from helpers import (
+    OPTIMIZERS,
+    assert_same_bits,
+    build,
+    go,
+    half,
+    half_without_some_blocks,
+    live_part,
+    loss,
+    random_target,
+    run,
+    snapshot,
+    train,
+    whole,
+    without_blocks,
+)
 from meristem import Live
 from zoo import ZOO
 
 kinds = pytest.mark.parametrize("kind", OPTIMIZERS)
+cases = pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, kind) for name in ZOO for kind in OPTIMIZERS),
+        *((name, kind) for name in DEEP for kind in ("sgd", "adamw_amsgrad")),
+    ],
+)
 
 
-@kinds
-@pytest.mark.parametrize("name", ZOO)
-def test_detach_then_recall(name: str, kind: str, space_of) -> None:
+@cases
+def test_prune_then_restore(name: str, kind: str, space_of) -> None:
     model, inputs = build(name, torch.float32)
     optimizer = OPTIMIZERS[kind](model.parameters())
     live = Live(model, space_of(name), optimizer)
+    modules = list(model.named_modules())
     train(model, optimizer, inputs, 2)
     before = snapshot(model, optimizer)
     rng = np.random.default_rng(5)
     go(live, random_target(live.space, rng))
+    if live.space.blocks:
+        go(live, without_blocks(live.space))
+        assert len(live.tree.absent) == len(live.space.blocks)
     go(live, random_target(live.space, rng))
     go(live, whole(live.space))
     assert_same_bits(snapshot(model, optimizer), before)
+    for (path, module), (old_path, old_module) in zip(model.named_modules(), modules, strict=True):
+        assert path == old_path, "the modules are in another order"
+        assert module is old_module, path
 
 
-@kinds
-@pytest.mark.parametrize("name", ZOO)
-def test_grow_then_detach(name: str, kind: str, space_of) -> None:
+@cases
+def test_grow_then_prune(name: str, kind: str, space_of) -> None:
     space = space_of(name)
     model, inputs = build(name, torch.float32)
     optimizer = OPTIMIZERS[kind](model.parameters())
-    live = Live(model, space, optimizer, start=half(space))
+    start = half_without_some_blocks(space)
+    live = Live(model, space, optimizer, start=start)
     train(model, optimizer, inputs, 2)
     before = snapshot(model, optimizer)
     go(live, whole(space))
-    go(live, half(space))
+    go(live, start)
     assert_same_bits(snapshot(model, optimizer), before)
 
 
@@ -100,3 +132,55 @@ def test_units_that_never_lived_come_from_the_built_model(space_of) -> None:
     go(live, {"body.1.conv": range(8)})
     full = live_part(built, space, "body.1.conv.weight", live)
     assert torch.equal(model.body[1].conv.weight.detach()[1::2], full[1::2])
+
+
+# --- blocks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "set_to_none"), [("sgd", True), ("adamw_amsgrad", False)])
+@pytest.mark.parametrize("name", DEEP)
+def test_an_absent_block_waits_while_the_rest_trains(name: str, kind: str, set_to_none: bool, space_of) -> None:
+    """Weights, statistics, moments and counters of steps: nothing of it moves, whatever the user's loop does."""
+    space = space_of(name)
+    model, inputs = build(name, torch.float32)
+    optimizer = OPTIMIZERS[kind](model.parameters())
+    live = Live(model, space, optimizer)
+    train(model, optimizer, inputs, 2)
+    group = list(space.blocks)[-1]
+    path = space.blocks[group].path
+
+    def of_block() -> dict[str, Tensor]:
+        tensors = snapshot(model, optimizer)
+        return {key: value for key, value in tensors.items() if f" {path}." in key}
+
+    before, rest = of_block(), snapshot(model, optimizer)
+    assert len(before) > 5
+    go(live, without_blocks(space, group))
+    assert not of_block()
+    for _ in range(2):
+        loss(run(model, inputs)).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=set_to_none)
+    go(live, whole(space))
+    assert_same_bits(of_block(), before)
+    after = snapshot(model, optimizer)
+    assert any(not torch.equal(after[key], value) for key, value in rest.items()), "the rest did not train"
+
+
+def test_a_block_comes_back_in_the_mode_of_its_surroundings(space_of) -> None:
+    space = space_of("deep_residual")
+    model, _ = build("deep_residual", torch.float32)
+    live = Live(model.train(), space)
+    block = model.stages[0][1]
+    block.bn1.eval()  # frozen by the user
+    go(live, without_blocks(space))
+    assert model.stages[0][1].training != model.stages[0][1].eval().training
+    model.train()
+    go(live, whole(space))
+    assert model.stages[0][1] is block
+    assert block.training
+    assert not block.bn1.training, "what the user froze stays frozen"
+    go(live, without_blocks(space))
+    model.eval()
+    go(live, whole(space))
+    assert not any(module.training for module in model.modules())

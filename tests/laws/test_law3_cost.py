@@ -1,7 +1,8 @@
 """Law 3. The closed-form cost equals torch's flop counter and ``numel``, before and after random plans.
 
 Why: what a plan will cost must be known before it is carried out. The counter runs forward on the meta device, where
-torch's own count is right. Fractional widths are expected widths; a count there must lie between its neighbours.
+torch's own count is right. A block owns every term of its cost: absent, it costs nothing. Fractional widths are expected
+widths; a count there must lie between its neighbours.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import build, go, random_target
+from deep import ALL_NETS
+from helpers import build, go, random_target, whole, without_blocks
 from meristem import Live, count_macs, count_params
-from zoo import ZOO
 
 
 def counted_flops(model: nn.Module, inputs: Sequence[Any]) -> int:
@@ -29,7 +30,7 @@ def counted_flops(model: nn.Module, inputs: Sequence[Any]) -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", ALL_NETS)
 def test_count_is_what_torch_counts(name: str, space_of) -> None:
     space = space_of(name)
     model, inputs = build(name, torch.float32)
@@ -37,16 +38,27 @@ def test_count_is_what_torch_counts(name: str, space_of) -> None:
     assert live.widths == space.full
     rng = np.random.default_rng(7)
     # torch.einsum multiplies instead of contracting a dimension of size one, and torch counts no multiplications.
-    least = {group: range(max(g.min_units, 1 + (name == "einsum"))) for group, g in space.groups.items()}
-    for target in ({}, random_target(space, rng), {group: [] for group in space.groups}, random_target(space, rng)):
+    least = {group: range(g.min_units + (name == "einsum")) for group, g in space.groups.items()}
+    for target in (
+        {},
+        random_target(space, rng),
+        least,
+        whole(space) | without_blocks(space),
+        random_target(space, rng),
+    ):
         go(live, {group: {*units, *least[group]} for group, units in target.items()})
         assert count_params(space, live.widths) == sum(p.numel() for p in model.parameters())
         assert 2 * count_macs(space, live.widths) == counted_flops(model, inputs)
+        kept = sum(live.tree.tensor(key).numel() for key, tensor in space.tensors.items() if tensor.is_parameter)
+        assert count_params(space, live.widths) == kept, "something of an absent block is left"
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", ALL_NETS)
 def test_fractional_widths_interpolate(name: str, space_of) -> None:
-    """Rounding every width down gives no more, rounding up no less; and one group alone moves the cost smoothly."""
+    """Rounding every width down gives no more, rounding up no less; and one group alone moves the cost smoothly.
+
+    Half a block costs half of it, and the units inside a block that is absent cost nothing.
+    """
     space = space_of(name)
     rng = np.random.default_rng(11)
     widths = {group: rng.uniform(g.min_units, g.units) for group, g in space.groups.items()}
@@ -59,6 +71,12 @@ def test_fractional_widths_interpolate(name: str, space_of) -> None:
         for group in space.groups:
             nudged = {**widths, group: widths[group] + 1e-3}
             assert 0 <= count(space, nudged) - count(space, widths) < 1e-2 * count(space)
+        for block in space.blocks:
+            absent, quarter, present = (count(space, {**widths, block: share}) for share in (0.0, 0.25, 1.0))
+            assert quarter == pytest.approx(0.75 * absent + 0.25 * present)
+            assert absent < present
+            for inner in [group for group, owner in space.enclosing_block.items() if owner == block]:
+                assert count(space, {**widths, block: 0.0, inner: 1.0}) == absent
 
 
 def test_shared_parameters_count_once(space_of) -> None:

@@ -14,16 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep import DEEP
-from helpers import RandomGates, assert_is_masked_reference, build, go, random_target
+from deep import ALL_NETS
+from helpers import RandomGates, assert_is_masked_reference, build, go, random_target, without_blocks
 from meristem import Live
-from zoo import ZOO
 
 plans = st.lists(st.integers(0, 10_000), min_size=1, max_size=3)
-nets = pytest.mark.parametrize("name", ZOO)
+nets = pytest.mark.parametrize("name", ALL_NETS)
 
 
-@pytest.mark.parametrize("name", ZOO | DEEP)
+@nets
 @given(seeds=plans, training=st.booleans(), gated=st.booleans())
 def test_live_is_the_masked_reference(name: str, space_of, seeds: list[int], training: bool, gated: bool) -> None:
     space = space_of(name)
@@ -37,11 +36,14 @@ def test_live_is_the_masked_reference(name: str, space_of, seeds: list[int], tra
 
 @nets
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_gates_on_the_smallest_network(name: str, training: bool, space_of) -> None:
-    """One unit left in nearly every group, where broadcasting could hide an error."""
+def test_gates_on_the_smallest_networks(name: str, training: bool, space_of) -> None:
+    """No block at all at full width; then one unit in nearly every group, where broadcasting could hide an error."""
     space = space_of(name)
     model, inputs = build(name)
     full = copy.deepcopy(model.train(training))
     live = Live(model, space)
+    if space.blocks:
+        go(live, without_blocks(space))
+        assert_is_masked_reference(live, full, inputs, RandomGates(space))
     go(live, {group: range(g.units - g.min_units, g.units) for group, g in space.groups.items()})
     assert_is_masked_reference(live, full, inputs, RandomGates(space))

@@ -1,7 +1,8 @@
 """Law 8. After any plan every parameter receives a gradient and no optimizer slot is lost or reordered.
 
 Why: the user's loop, scheduler and checkpoint know parameters by their place in the optimizer. A resized parameter must
-sit where its predecessor sat, in the very same param group, with the moments of the units that survive.
+sit where its predecessor sat, in the very same param group, with the moments of the units that survive. The parameters
+of an absent block keep their places, too.
 """
 
 from __future__ import annotations
@@ -13,34 +14,39 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn, optim
+from torch import optim
 
-from helpers import OPTIMIZERS, build, go, half, live_part, loss, random_target, run, train, whole
+from deep import ALL_NETS, DEEP
+from helpers import OPTIMIZERS, build, go, half, live_part, loss, random_target, run, train, whole, without_blocks
 from meristem import Live
-from zoo import ZOO
 
 
-def slots(model: nn.Module, optimizer: optim.Optimizer) -> list[list[str]]:
-    """The names of the parameters in every param group, in order."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+def slots(live: Live, optimizer: optim.Optimizer) -> list[list[str]]:
+    """The names of the parameters in every param group, in order, those of absent blocks included."""
+    names = {id(live.tree.tensor(name)): name for name in live.space.tensors}
     return [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, optim.AdamW) for name in ALL_NETS), *((name, optim.SGD) for name in DEEP)]
+)
 @given(seeds=st.lists(st.integers(0, 10_000), min_size=1, max_size=3))
-def test_gradients_and_slots(name: str, space_of, seeds: list[int]) -> None:
+def test_gradients_and_slots(name: str, kind: type[optim.Optimizer], space_of, seeds: list[int]) -> None:
     model, inputs = build(name, torch.float32)
     vectors = [p for p in model.parameters() if p.dim() < 2]
     matrices = [p for p in model.parameters() if p.dim() >= 2]
-    optimizer = optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0, "lr": 1e-4}], lr=1e-3)
-    before, groups = slots(model, optimizer), list(optimizer.param_groups)
+    parts = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0, "lr": 1e-4}]
+    optimizer = kind(parts, lr=1e-3, **({"momentum": 0.9} if kind is optim.SGD else {}))
     live = Live(model, space_of(name), optimizer)
+    before, groups = slots(live, optimizer), list(optimizer.param_groups)
+    assert sorted(key for keys in before for key in keys) == sorted(key for key, _ in model.named_parameters())
     train(model, optimizer, inputs, 1)
     for seed in seeds:
         go(live, random_target(live.space, np.random.default_rng(seed)))
-        assert slots(model, optimizer) == before
+        assert slots(live, optimizer) == before
         assert all(now is then for now, then in zip(optimizer.param_groups, groups, strict=True))
-        assert set(optimizer.state) == set(model.parameters())
+        assert set(optimizer.state) == {p for group in optimizer.param_groups for p in group["params"]}
+        assert set(optimizer.state) >= set(model.parameters())
         optimizer.zero_grad()
         loss(run(model, inputs)).backward()
         for key, parameter in model.named_parameters():
@@ -94,6 +100,32 @@ def test_fresh_units_start_with_neutral_state(kind: str, space_of) -> None:
         if key in after:
             torch.testing.assert_close(after[key][1::2], before[key].mean().expand_as(after[key][1::2]))
             assert torch.equal(after[key][::2], before[key]), key
+
+
+@pytest.mark.parametrize(("kind", "together"), [("adam", False), ("adamw_amsgrad", True), ("rmsprop_centered", True)])
+def test_units_that_grow_in_an_absent_block_have_sensible_moments(kind: str, together: bool, space_of) -> None:
+    """A unit that never lived starts with the mean of the others' second moments, also where the others are away."""
+    space = space_of("deep_residual")
+    model, inputs = build("deep_residual", torch.float32)
+    optimizer = OPTIMIZERS[kind](model.parameters())
+    live = Live(model, space, optimizer, start=half(space))
+    train(model, optimizer, inputs, 3)
+    group = list(space.blocks)[-1]
+    go(live, without_blocks(space, group))
+    train(model, optimizer, inputs, 1)
+    if not together:
+        inside = [name for name, block in space.enclosing_block.items() if block == group]
+        go(live, {name: range(space.groups[name].units) for name in inside})
+    go(live, whole(space))
+    for parameter in model.parameters():
+        for value in optimizer.state[parameter].values():
+            assert value.isfinite().all()
+            assert not value.dim() or value.shape == parameter.shape
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    train(model, optimizer, inputs, 1)
+    for name, parameter in model.named_parameters():
+        assert parameter.isfinite().all(), name
+        assert float((parameter - before[name]).detach().abs().max()) < 0.2, name
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,11 @@ class MixerBlock(nn.Module):
     def __init__(self, c: int, hidden: int, tokens: int = 4) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(c), nn.LayerNorm(c)
-        self.mixes_units, self.along = Transposed(mlp(tokens, 6, tokens)), mlp(c, hidden, c)
+        self.mix_tokens, self.mix_channels = Transposed(mlp(tokens, 6, tokens)), mlp(c, hidden, c)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.mixes_units(self.norm1(x))
-        return x + self.along(self.norm2(x))
+        x = x + self.mix_tokens(self.norm1(x))
+        return x + self.mix_channels(self.norm2(x))
 
 
 class MaskedBlock(nn.Module):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meristem.cost.price import METRICS, Prices
+from meristem.cost.metrics import METRICS
+from meristem.cost.price import Prices
 from meristem.errors import BudgetError
 
 Amount = int | float | str
@@ -35,7 +36,7 @@ class Budget:
     def __post_init__(self) -> None:
         if self.params is None and self.macs is None:
             raise BudgetError("a budget needs params or macs, e.g. Budget(params='36%')")
-        for name in ("params", "macs", "spend"):
+        for name in (*METRICS, "spend"):
             amount = getattr(self, name)
             if isinstance(amount, np.number):
                 amount = amount.item()
@@ -51,7 +52,7 @@ class Budget:
         amounts: dict[str, Amount] = {}
         for piece in text.split(","):
             name, equals, amount = (part.strip() for part in piece.partition("="))
-            if name not in ("params", "macs", "spend") or not equals:
+            if name not in (*METRICS, "spend") or not equals:
                 raise BudgetError(f"the budget {text!r} is not of the form params=36%,macs=50%,spend=30%")
             if name in amounts:
                 raise BudgetError(f"the budget {text!r} names {name} twice")
@@ -67,7 +68,7 @@ class Budget:
                 raise BudgetError(
                     f"the budget of {_text(getattr(self, name))} {name} cannot be met: the smallest network of this "
                     f"space has {prices.smallest[name] * dense:,.0f} ({prices.smallest[name]:.2%}), the full one "
-                    f"{dense:,.0f}"
+                    f"{dense:,.0f} {METRICS[name].unit}"
                 )
         return found
 
@@ -94,7 +95,7 @@ class Budget:
         return value
 
     def __str__(self) -> str:
-        amounts = {name: getattr(self, name) for name in ("params", "macs", "spend")}
+        amounts = {name: getattr(self, name) for name in (*METRICS, "spend")}
         return ", ".join(f"{name} {_text(amount)}" for name, amount in amounts.items() if amount is not None)
 
 

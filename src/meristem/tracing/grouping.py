@@ -210,7 +210,7 @@ def _same(one: Axis, two: Axis) -> bool:
     )
 
 
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
+def _tensors(model: nn.Module) -> dict[str, TensorSpec]:
     aliases: dict[int, list[str]] = {}
     for name, tensor in [
         *model.named_parameters(remove_duplicate=False),
@@ -224,7 +224,7 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _slots(record: Record, sites: Sequence[Site], tensors: dict[str, Tensor]) -> list[Slot]:
+def _slots(record: Record, sites: Sequence[Site], tensors: dict[str, TensorSpec]) -> list[Slot]:
     """The attributes through which units are read, where scaling them scales nothing else."""
     slots = []
     for site in sites:

@@ -19,8 +19,8 @@ from meristem_bench.runs.folder import Folder, free_folder, latest_folder
 from meristem_bench.runs.loop import carry_out
 from meristem_bench.runs.run import DENSE, MOVABLE, Record, Run, finished_result
 from meristem_bench.show.progress import Progress
-from meristem_bench.show.tables import table
-from meristem_bench.show.tensorboard import carry_out_on_board, require_tensorboard
+from meristem_bench.show.result_tables import result_table
+from meristem_bench.show.tensorboard import require_tensorboard, run_with_tensorboard
 
 _DEFAULT = "digits"
 
@@ -48,7 +48,7 @@ def grow(args: argparse.Namespace) -> int:
     finally:
         progress.end()
     print()
-    print(table(result, dense))
+    print(result_table(result, dense))
     if dense is None and run.method != DENSE:
         again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
         print(f"\nTo train the full model for comparison: {again}")
@@ -68,7 +68,7 @@ def _carry_out(args: argparse.Namespace, run: Run, folder: Folder, progress: Pro
 
 def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> Record:
     if args.tensorboard:
-        return carry_out_on_board(run, folder, progress)
+        return run_with_tensorboard(run, folder, progress)
     return finished_result(folder) or carry_out(run, folder, progress)
 
 

@@ -23,8 +23,8 @@ from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.loop import carry_out
 from meristem_bench.runs.run import DENSE, DIRECT, MOVABLE, Run
 from meristem_bench.show.progress import Progress
-from meristem_bench.show.tables import spread_table
-from meristem_bench.show.tensorboard import carry_out_on_board
+from meristem_bench.show.result_tables import comparison_table
+from meristem_bench.show.tensorboard import run_with_tensorboard
 from meristem_bench.studies.study import GROWN, UNIFORM, Case, Study
 
 
@@ -133,7 +133,8 @@ def _show(args: argparse.Namespace, studies: Sequence[Study], out: Path) -> None
     ]
     if rows:
         paths = [str(study.write_table()) for study in studies if study.rows()]
-        print(f"\n{spread_table(rows)}\n\nEverything is in {out}; this table, one line a run, in {', '.join(paths)}")
+        print(f"\n{comparison_table(rows)}\n")
+        print(f"Everything is in {out}; this table, one line per run, in {', '.join(paths)}")
         print(drawn(out) if args.report else how_to_draw(out))
 
 
@@ -149,7 +150,7 @@ def _in_turn(args: argparse.Namespace, study: Study, cases: list[Case]) -> list[
             if _can_start(case, study, ()):
                 folder.path.mkdir(parents=True, exist_ok=True)
                 with folder.held():
-                    (carry_out_on_board if args.tensorboard else carry_out)(study.settled(case), folder, progress)
+                    (run_with_tensorboard if args.tensorboard else carry_out)(study.settled(case), folder, progress)
                 continue
         except MeristemError as error:
             reason = str(error)

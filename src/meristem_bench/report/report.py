@@ -21,7 +21,7 @@ from meristem_bench.report.reading import FloatArray, legible, read_runs
 from meristem_bench.report.structure import structure_drawings
 from meristem_bench.report.style import RC, SERIES, Drawing, inline, png, svg
 from meristem_bench.report.tradeoff import tradeoff_drawings
-from meristem_bench.show.tables import blocks_text, spread
+from meristem_bench.show.formatting import blocks_text, mean_and_deviation
 
 _MOST_IN_DETAIL = 4  # experiments whose structure is drawn; more would bury the comparison
 
@@ -164,7 +164,7 @@ def _results(bundles: Sequence[Bundle]) -> Table | None:
 
 def _spread(values: FloatArray, digits: int) -> str:
     known = [float(value) for value in values if np.isfinite(value)]
-    return spread(known, digits) if known else "not known"
+    return mean_and_deviation(known, digits) if known else "not known"
 
 
 def _count(values: FloatArray) -> str:

@@ -119,7 +119,7 @@ def build(run: Run, history: Path | None) -> Training:
         history=history,
     )
     if run.method == DIRECT:
-        grower.ledger.other_spent = float(grown_result(run)["spend_macs"])
+        grower.ledger = grower.ledger.with_other_runs(float(grown_result(run)["spend_macs"]))
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
 
 

@@ -1,4 +1,4 @@
-"""TensorBoard: everything the records of a run hold, as graphs that grow with it."""
+"""TensorBoard: everything the records of a run hold, as graphs that are written while it runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from meristem.grower import Grower
 from meristem.history import Record
 from meristem.space.space import Space
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.loop import Watcher, Watchers, carry_out
-from meristem_bench.runs.run import Run, finished_result
+from meristem_bench.runs.loop import run_to_end
+from meristem_bench.runs.observers import RunObserver, RunObservers
+from meristem_bench.runs.result import Result, finished_result
+from meristem_bench.runs.run import Run
 from meristem_bench.runs.training import build
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-# Where the values of a record stand; those that are not named here, under run/.
-_PLACES = {
+# The tags of a record's values; those that are not listed here stand under run/.
+_TAGS = {
     "params": "cost/params",
     "macs": "cost/macs",
     "params_frac": "cost/params_frac",
@@ -44,8 +46,8 @@ _PLACES = {
 }
 
 
-class Board:
-    """Writes a run's records to event files in ``folder``; a watcher of the run."""
+class TensorBoardWriter:
+    """Writes a run's records to event files in ``folder``, as an observer of the run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -54,7 +56,7 @@ class Board:
         self._budget: dict[str, float] = {}
 
     def start(self, run: Run, grower: Grower) -> None:
-        """Write all there is so far anew: the graphs then hold what the run knows, whatever a killed one had written.
+        """Write all records so far anew: the graphs then hold what the run knows, whatever a killed one had written.
 
         Event files that lie there are emptied and not removed: a TensorBoard that is reading one would wait for it.
         ``purge_step`` makes it forget what it has read.
@@ -72,7 +74,7 @@ class Board:
         self._writer.flush()
 
     def batch(self, step: int, steps: int) -> None:
-        """Nothing: a point an epoch."""
+        """Write nothing: graphs have a point per epoch."""
 
     def epoch(self, record: Record) -> None:
         self._write(record, time.time())
@@ -91,20 +93,20 @@ class Board:
             self._writer.add_scalar(tag, value, record["epoch"], moment)
 
 
-def carry_out_on_board(run: Run, folder: Folder, watcher: Watcher) -> Record:
-    """`carry_out` with graphs; a run that is finished is not run again, but its graphs are written."""
-    with closing(Board(folder.graphs)) as board:
+def run_with_tensorboard(run: Run, folder: Folder, observer: RunObserver) -> Result:
+    """`run_to_end` that also writes graphs. A finished run is not run again, but its graphs are written."""
+    with closing(TensorBoardWriter(folder.graphs)) as writer:
         result = finished_result(folder)
         if result is None:
-            return carry_out(run, folder, Watchers((board, watcher)))
+            return run_to_end(run, folder, RunObservers((writer, observer)))
         training = build(run, history=None)
         training.resume(folder.checkpoint)
-        board.start(run, training.grower)
+        writer.start(run, training.grower)
     return result
 
 
 def require_tensorboard() -> None:
-    """Refuse before anything is run, if there is no TensorBoard to write for."""
+    """Raise before anything is run if TensorBoard is not installed."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
@@ -117,21 +119,21 @@ def scalars(record: Record, space: Space) -> dict[str, float]:
     shares = {name: width / space.full[name] for name, width in widths.items()}
     shares.update(dict.fromkeys(space.inactive_groups(widths), 0.0))
     return {
-        _PLACES.get(first, f"run/{first}" + "/{}" * bool(rest)).format("/".join(rest)): float(value)
+        _TAGS.get(first, f"run/{first}" + "/{}" * bool(rest)).format("/".join(rest)): float(value)
         for (first, *rest), value in _leaves({**record, "widths": shares})
         if first != "epoch" and isinstance(value, (int, float)) and math.isfinite(value)
     }
 
 
 def budget_scalars(grower: Grower) -> dict[str, float]:
-    """What the run may cost: a level in the graphs."""
-    found = {f"cost/{name}_budget": cap for name, cap in grower.trajectory.caps.items()}
+    """The budget of the run: a constant line in the graphs."""
+    caps = {f"cost/{name}_budget": cap for name, cap in grower.trajectory.caps.items()}
     spend = grower.budget.spend_share
-    return found if spend is None else {**found, "spend/budget": spend}
+    return caps if spend is None else {**caps, "spend/budget": spend}
 
 
 def _leaves(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every value with the names that lead to it."""
+    """Every value with its path of names."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from (((name, *names), inner) for names, inner in _leaves(value))

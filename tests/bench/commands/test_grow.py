@@ -24,7 +24,7 @@ import meristem
 from meristem_bench.cli import main
 from meristem_bench.models.resnet_cifar import ResNetCifar
 from meristem_bench.show.progress import Progress
-from meristem_bench.show.tables import table
+from meristem_bench.show.result_tables import result_table
 from tiny_recipe import SLOW, tiny_recipe
 
 OTHERS = """
@@ -361,7 +361,7 @@ def test_a_run_does_not_go_on_with_other_settings(
 def test_the_table_of_a_dense_run_calls_it_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert grow("--method", "dense", "--out", "run", "--with-dense") == 0
     assert "To train the full model" not in capsys.readouterr().out
-    assert table(json.loads(Path("run/result.json").read_text()), None).split()[:3] == ["dense", "full", "share"]
+    assert result_table(json.loads(Path("run/result.json").read_text()), None).split()[:3] == ["dense", "full", "share"]
 
 
 # --- a model of the user's own, and evaluating what came out ---

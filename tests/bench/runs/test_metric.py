@@ -7,7 +7,7 @@ import io
 
 from meristem_bench.runs.metric import headline, metric
 from meristem_bench.show.progress import Progress
-from meristem_bench.show.tables import spread_table, table
+from meristem_bench.show.result_tables import comparison_table, result_table
 
 COSTS = {"params_frac": 0.1, "macs_frac": 0.2, "spend_frac": 0.3, "seconds": 90}
 
@@ -35,23 +35,23 @@ def test_a_result_says_itself_how_it_is_to_be_read_and_an_early_one_is_a_share()
 
 
 def test_a_table_compares_in_the_metrics_own_terms() -> None:
-    first = table(result("perplexity", 82.5), result("perplexity", 80.0)).splitlines()[1]
+    first = result_table(result("perplexity", 82.5), result("perplexity", 80.0)).splitlines()[1]
     assert first.split() == ["test", "perplexity", "82.50", "80.00", "+2.50", "(worse)"]
-    first = table(result("perplexity", 80.0), result("perplexity", 80.001)).splitlines()[1]
+    first = result_table(result("perplexity", 80.0), result("perplexity", 80.001)).splitlines()[1]
     assert first.split()[-1] == "-0.00"
-    first = table(result("accuracy", 0.9), result("accuracy", 0.92)).splitlines()[1]
+    first = result_table(result("accuracy", 0.9), result("accuracy", 0.92)).splitlines()[1]
     assert first.split() == ["test", "accuracy", "90.00", "%", "92.00", "%", "-2.00", "points"]
 
 
 def test_a_table_of_several_seeds_does_too() -> None:
-    lines = spread_table([("a", [result("perplexity", 80.0), result("perplexity", 82.0)])]).splitlines()
+    lines = comparison_table([("a", [result("perplexity", 80.0), result("perplexity", 82.0)])]).splitlines()
     assert "test perplexity  parameters, %" in lines[0]
     assert lines[1].split()[:5] == ["a", "2", "81.00", "±", "1.41"]
 
 
 def test_a_table_of_several_seeds_has_the_validation_data_where_a_run_has_any() -> None:
     held_out = {**result("perplexity", 80.0), "validation": {"perplexity": 84.0}}
-    lines = spread_table([("a", [held_out]), ("b", [held_out, result("perplexity", 80.0)])]).splitlines()
+    lines = comparison_table([("a", [held_out]), ("b", [held_out, result("perplexity", 80.0)])]).splitlines()
     assert "validation perplexity  test perplexity  parameters, %" in lines[0]
     assert lines[1].split()[:4] == ["a", "1", "84.00", "80.00"]
     assert lines[2].split()[:3] == ["b", "2", "80.00"]  # one of the two has none: a mean would be of other runs

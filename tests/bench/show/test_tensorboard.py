@@ -20,7 +20,7 @@ from growing import Growth
 from meristem import Budget
 from meristem_bench.cli import main
 from meristem_bench.show.progress import Progress
-from meristem_bench.show.tensorboard import Board, budget_scalars, scalars
+from meristem_bench.show.tensorboard import TensorBoardWriter, budget_scalars, scalars
 from tiny_recipe import tiny_recipe
 
 RECIPE = tiny_recipe(epochs=4)
@@ -96,9 +96,9 @@ def test_a_run_that_goes_on_does_so_in_the_same_graphs(monkeypatch: pytest.Monke
     first = history("a")
     assert_tells(graphs(reader("a/tensorboard")), first)
     beyond = {**first[-1], "epoch": 3, "metrics": {"val_accuracy": 7.0, "only_then": 1.0}}
-    with closing(Board(Path("a/tensorboard"))) as board:
-        board.start(*begun(first))
-        board.epoch(beyond)
+    with closing(TensorBoardWriter(Path("a/tensorboard"))) as writer:
+        writer.start(*begun(first))
+        writer.epoch(beyond)
     looking = reader("a/tensorboard")
     assert graphs(looking)["metrics/val_accuracy"][-1] == (3, 7.0)
     wait_for_another_second(Path("a/tensorboard"))

@@ -18,7 +18,8 @@ from meristem_bench.cli import main
 from meristem_bench.commands import study
 from meristem_bench.recipes.deep import basic3_resnet_cifar10_short
 from meristem_bench.runs.folder import Folder
-from meristem_bench.show.tables import spread, spread_table
+from meristem_bench.show.formatting import mean_and_deviation
+from meristem_bench.show.result_tables import comparison_table
 from meristem_bench.studies.study import Study
 from tiny_recipe import SLOW, tiny_recipe
 
@@ -325,7 +326,7 @@ def test_a_table_of_nothing_but_one_seed() -> None:
         "spend_frac": 0.3,
         "seconds": 90,
     }
-    assert spread_table([("a", [result]), ("b", [])]).splitlines()[1].split() == [
+    assert comparison_table([("a", [result]), ("b", [])]).splitlines()[1].split() == [
         *"a1",
         "50.00",
         "10.0",
@@ -336,5 +337,5 @@ def test_a_table_of_nothing_but_one_seed() -> None:
 
 
 def test_a_table_of_a_metric_that_overflowed() -> None:
-    assert spread([float("inf"), 1.0], 2) == "inf"
-    assert spread([float("nan"), 1.0], 2) == "nan"
+    assert mean_and_deviation([float("inf"), 1.0], 2) == "inf"
+    assert mean_and_deviation([float("nan"), 1.0], 2) == "nan"

@@ -44,9 +44,9 @@ def test_the_smallest_network_is_reachable_and_less_is_not(prices: Prices) -> No
     assert Budget(params=6).shares(prices) == {"params": 0.25}
     assert Budget(macs="25%").shares(prices) == {"macs": 0.25}
     for budget, amount, smallest, full in (
-        (Budget(params=5), "5 params", "6", "24"),
-        (Budget(params="24%"), "24% params", "6", "24"),
-        (Budget(params="50%", macs="10%"), "10% macs", "25", "100"),
+        (Budget(params=5), "5 params", "6", "24 parameters"),
+        (Budget(params="24%"), "24% params", "6", "24 parameters"),
+        (Budget(params="50%", macs="10%"), "10% macs", "25", "100 macs"),
     ):
         with pytest.raises(BudgetError, match="cannot be met") as error:
             budget.shares(prices)

@@ -11,7 +11,8 @@ from torch import nn
 
 import meristem
 from meristem import count_macs, count_params
-from meristem.cost.price import METRICS, Prices
+from meristem.cost.metrics import METRICS
+from meristem.cost.price import Prices
 
 
 @cache
