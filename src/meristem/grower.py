@@ -25,7 +25,7 @@ from meristem.history import History, Record, epoch_record, moves
 from meristem.io import checkpoint, state
 from meristem.io.export import export, save
 from meristem.space.space import Space
-from meristem.surgery.live import Live
+from meristem.surgery.live import Live, scale_reads
 from meristem.tracing.trace import trace
 
 _KIND = "meristem-checkpoint-2"
@@ -78,7 +78,7 @@ class Grower:
         start, fresh = self._decider.first_units, self.method.fresh
         self.live = Live(self.model, self.space, optimizer, start=start, fresh=fresh, seed=self.seed)
         if self.method.start.native_scale:
-            self.live.scale_reads()
+            scale_reads(self.live)
         self._progress = self._decider.first_progress
         self.ledger = Ledger(self._decider.prices.dense["macs"] * step_samples)
         self._gating = Gating(

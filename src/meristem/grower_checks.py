@@ -36,7 +36,7 @@ def as_method(method: Method | str | None) -> Method:
 
 def as_budget(budget: Budget | str | None, method: Method) -> Budget:
     """The budget that was given as an object or as text; the full model for a method that ignores it."""
-    if isinstance(method, Method) and method.ignores_budget:
+    if getattr(method, "ignores_budget", False):  # what is no method is refused later
         return Budget(params="100%")
     if budget is None:
         raise BudgetError("a grower needs a budget, e.g. budget='36%' of the parameters or Budget(macs='50%')")

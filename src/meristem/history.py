@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -9,6 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from meristem.cost.count import cost_at
+from meristem.cost.memory import peak_bytes
+from meristem.cost.price import Prices
 from meristem.errors import FileError
 from meristem.io.atomic import replace_file
 from meristem.space.arrays import BoolArray, FloatArray
@@ -110,10 +116,33 @@ def readable_records(path: str | Path) -> tuple[list[Record], list[int]]:
     return records, damaged
 
 
-# --- what a record holds about structure ---
+# --- what a record holds ---
 
 
-def counts(plan: Plan | None) -> dict[str, int]:
+def epoch_record(
+    prices: Prices,
+    active: Mapping[str, BoolArray],
+    *,
+    widths: Mapping[str, int],
+    epoch: Mapping[str, Any],
+    temperature: Mapping[str, FloatArray],
+    scores: Mapping[str, FloatArray],
+    device: torch.device,
+) -> Record:
+    """Everything that is recorded of one epoch; ``epoch`` is what concerns the run, the rest its network."""
+    return {
+        **epoch,
+        "widths": dict(widths),
+        **dataclasses.asdict(cost_at(prices.space, widths)),
+        **{f"{name}_frac": share for name, share in prices.shares(widths).items()},
+        "peak_bytes": peak_bytes(device),
+        "blocks": live_blocks(prices.space, active),
+        "temperature": {name: group["mean"] for name, group in statistics(temperature, active).items()},
+        "gates": statistics(scores, active),
+    }
+
+
+def moves(plan: Plan | None) -> dict[str, int]:
     """How many units come and go."""
     changes = plan.changes.values() if plan is not None else ()
     return {
@@ -131,10 +160,10 @@ def live_blocks(space: Space, masks: Mapping[str, BoolArray]) -> dict[str, int]:
 
 
 def statistics(values: Mapping[str, FloatArray], masks: Mapping[str, BoolArray]) -> dict[str, dict[str, float]]:
-    """Mean, least and most over the live units of every group that has some."""
-    found = {}
+    """Mean, smallest and largest value over the live units of every group that has some."""
+    by_group = {}
     for name, mask in masks.items():
         if mask.any():
             live = values[name][mask]
-            found[name] = {"mean": float(live.mean()), "min": float(live.min()), "max": float(live.max())}
-    return found
+            by_group[name] = {"mean": float(live.mean()), "min": float(live.min()), "max": float(live.max())}
+    return by_group

@@ -1,8 +1,8 @@
 """All methods by name: how a network grows, is pruned, or stays. A new one is one file and one line here.
 
-    Grower(..., method="paper")                      # a name
-    Grower(..., method="paper:temperature=global")   # with a number or a choice of it changed
-    Grower(..., method=methods.paper())              # the same as an object, to be changed with dataclasses.replace
+Grower(..., method="paper")                      # a name
+Grower(..., method="paper:temperature=global")   # with a number or a choice of it changed
+Grower(..., method=methods.paper())              # the same as an object, to be changed with dataclasses.replace
 """
 
 from __future__ import annotations

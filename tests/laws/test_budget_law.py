@@ -22,10 +22,10 @@ import meristem
 from growing import PRESETS
 from helpers import loss, masks_equal, run
 from meristem import Budget, Grower, MeristemError, Method, Space, methods
-from meristem.control.controller import Exact
-from meristem.control.method import direct
+from meristem.control.exact import Exact
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
+from meristem.methods import direct
 from nets.common import classifier, conv_bn, mlp, seq
 from nets.conv import basic_block
 from nets.recurrent import Recurrent
@@ -186,9 +186,9 @@ def test_every_preset_ends_under_the_cap(preset: str, name: str) -> None:
     """Some presets (the paper's) may end below the budget, none above; exact ones meet it."""
     for amount, epochs in (("5%", 6), ("50%", 9)):
         budget = Budget(params=amount, macs=amount)
-        found = driven(name, budget, epochs, methods()[preset]())
+        found = driven(name, budget, epochs, methods.METHODS[preset]())
         assert_capped(found, budget)
-        if isinstance(methods()[preset]().controller, Exact):
+        if isinstance(methods.METHODS[preset]().controller, Exact):
             assert_below_plan(found)
             assert_met(found, budget)
 
@@ -323,7 +323,7 @@ def test_spend_with_parameters_alone(preset: str) -> None:
     least = least_spend("conv", 8, params="36%")
     for asked in (least + 0.005, least + 0.05):
         budget = Budget(params="36%", spend=asked)
-        found = driven("conv", budget, 8, methods()[preset]())
+        found = driven("conv", budget, 8, methods.METHODS[preset]())
         assert found.ledger.spend_frac <= asked
         assert_capped(found, budget)
 

@@ -19,7 +19,7 @@ import meristem
 from growing import KINDS, PRESETS, Growth, assert_same, everything, spoil
 from helpers import loss, masks_equal, run
 from meristem import Budget, Grower, Method, Space, methods
-from meristem.control.controller import Exact
+from meristem.control.exact import Exact
 from meristem.cost.price import Prices
 from meristem_bench.models.depth_starts import basic3_resnet, plain3_net
 from nets.deep import MaskedBlock, MaskedLoop
@@ -160,13 +160,13 @@ def test_at_any_length(epochs: int, amount: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_ends_under_the_cap(preset: str) -> None:
-    budget, method = Budget(params="50%", macs="50%"), methods()[preset]()
+    budget, method = Budget(params="50%", macs="50%"), methods.METHODS[preset]()
     assert_landed(driven("residual", budget, 6, method), budget, isinstance(method.controller, Exact))
 
 
 def test_in_real_training() -> None:
     budget = Budget(params="50%", macs="50%")
-    for method in (None, methods()["gates"](), methods()["search"]()):
+    for method in (None, methods.METHODS["gates"](), methods.METHODS["search"]()):
         found = grower("masked", budget, 6, method)
         for _ in range(6):
             for _ in range(2):

@@ -12,9 +12,10 @@ import torch
 
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
-from meristem.control.method import FINE_TUNE, Method
+from meristem.control.method import Method
 from meristem.control.scores import EpochStart, Signals, first_scores
 from meristem.control.trajectory import Trajectory, plan_trajectory
+from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
 from meristem.distributed import agreed, agreed_numbers
 from meristem.space.arrays import BoolArray, FloatArray

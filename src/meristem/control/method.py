@@ -16,11 +16,10 @@ from meristem.control.schedule import Schedule
 from meristem.control.scores import Scores
 from meristem.control.temperature import TEMPERATURES, PerUnit, Temperature
 from meristem.control.text_settings import choice, number
+from meristem.cost.ledger import GROW
 from meristem.errors import MeristemError
 from meristem.gating.kinds import GATE_KINDS, PLACEMENTS, GateKind, GatePlacement, Open
 from meristem.surgery.fresh import Fresh, ZeroOutgoing
-
-GROW, FINE_TUNE = "grow", "fine-tune"  # the stages of a method that names none, and of a grower's fine-tuning
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def _changed(method: Method, name: str, key: str, text: str) -> Method:
         value = setting.read(text)
     except (ValueError, KeyError):
         raise MeristemError(f"{key} of the method {name} must be {setting.expected}, got {text!r}") from None
-    return _replaced(method, path, key, value)
+    changed: Method = _replaced(method, path, key, value)
+    return changed
 
 
 def _replaced(policy: Any, path: tuple[str, ...], key: str, value: Any) -> Any:

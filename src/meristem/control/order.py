@@ -47,7 +47,7 @@ class UnitStatus:
 
 
 class Order(Protocol):
-    """A rule of preference: the higher, the sooner a unit lives. ``uses_prices``: whether it looks at what units cost."""
+    """A rule of preference: the higher, the sooner a unit lives. ``uses_prices``: it looks at what units cost."""
 
     @property
     def uses_prices(self) -> bool: ...
@@ -84,9 +84,10 @@ class ImportancePerPrice:
 
     A live unit counts with its own importance. An absent one counts with what it would get if the group's
     importance were shared by one unit more, by two more, and so on: the more of them come in, the less each is
-    expected to add. Live units are preferred by ``loyalty`` (a factor): they go when the plan comes down or when they are as good as dead,
-    not because others might be better, since swapping units every epoch destroys training. In one epoch a group grows
-    by at most ``pace`` (a factor) as long as others can still grow: the importance of few units is noisy.
+    expected to add. Live units are preferred by ``loyalty`` (a factor): they go when the plan comes down or when they
+    are as good as dead, not because others might be better, since swapping units every epoch destroys training. In one
+    epoch a group grows by at most ``pace`` (a factor) as long as others can still grow: the importance of few units is
+    noisy.
     """
 
     loyalty: float = number(1000.0)

@@ -45,8 +45,8 @@ class Schedule:
     ``start`` and ``peak`` are multiples of the budget; 0 starts with the smallest network, infinity at the peak.
     ``grow_until`` is the progress at which the peak is reached; from ``hold_until`` to ``land_at`` the cost comes down
     to the budget. The default costs in all what a network of the budget's size costs from the first epoch on: what it
-    saves at the start it spends above the budget. It grows fast, because a unit that comes late has little time to learn, and
-    comes down slowly, which pruning by importance bears and pruning at random does not (docs/log.md).
+    saves at the start it spends above the budget. It grows fast, because a unit that comes late has little time to
+    learn, and comes down slowly, which pruning by importance bears and pruning at random does not (docs/log.md).
 
     >>> round(Schedule().path(0.0, 0.36).mean(), 3)
     0.36
@@ -72,7 +72,9 @@ class Schedule:
         """The shares of the dense cost for a space whose smallest network costs ``smallest``."""
         peak = min(max(self.peak, 1.0) * budget, 1.0)
         start = min(max(self.start * budget, smallest), peak if self.start == math.inf else budget)
-        return CostPath(_sorted(((0.0, start), (self.grow_until, peak), (self.hold_until, peak), (self.land_at, budget))))
+        return CostPath(
+            _sorted(((0.0, start), (self.grow_until, peak), (self.hold_until, peak), (self.land_at, budget)))
+        )
 
 
 def _sorted(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

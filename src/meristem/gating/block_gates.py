@@ -1,4 +1,4 @@
-"""Gates of blocks: a live block returns `(1 - g) * x + g * block(x)`; the task's pull on g is read in the backward pass.
+"""Gates of blocks: a live block returns `(1 - g) * x + g * block(x)`; the task's pull on g is read backwards.
 
 Blocks stay plain: a forward hook mixes, and a hook on the result reads `g * dL/dg = g * sum(dL/dy * (block(x) - x))`.
 The input and the output it needs are kept by torch for the backward pass anyway. The pulls of units are read from
@@ -100,7 +100,9 @@ class BlockGates(AttachableHooks):
         watched = [group for group in groups if group in self._probes]
         for group in watched:
             gradient = gradients[group]
-            parts.append(nothing.expand(self._probes[group].shape.numel()) if gradient is None else gradient.float().flatten())
+            parts.append(
+                nothing.expand(self._probes[group].shape.numel()) if gradient is None else gradient.float().flatten()
+            )
         means = torch.split(averaged(torch.cat(parts)), [part.numel() for part in parts])
         pulls.update({group: mean.reshape(()) for group, mean in zip(groups, means[: len(groups)], strict=True)})
         gradients.update(zip(watched, means[len(groups) :], strict=True))

@@ -1,8 +1,8 @@
 """One owner for everything that acts on a live model while it grows.
 
 Gates of units and of blocks in the forward pass, the pulls that are read from gradients, the opening of fresh blocks,
-the pressure on weights, and the hooks on the user's optimizer: each has its own time to be attached. `Gating.enter` says
-which phase begins; nobody else attaches or detaches anything.
+the pressure on weights, and the hooks on the user's optimizer: each has its own time to be attached. `Gating.enter`
+says which phase begins; nobody else attaches or detaches anything.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class GradProbe:
         self._copy = weight.grad.detach().clone()
 
     def surviving(self, pull: Tensor) -> Tensor | None:
-        """The pull that earlier backward passes gave, if their gradients were not cleared; asked when the next one begins."""
+        """The pull of earlier backward passes if their gradients are still there; asked when the next one begins."""
         copied, self._copy = self._copy, None
         if copied is None:  # no pass has ended since
             return pull

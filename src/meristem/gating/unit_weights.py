@@ -56,7 +56,7 @@ class UnitWeights:
 
     @torch.no_grad()
     def norms(self, p: float) -> dict[str, FloatArray]:
-        """The p-norm of each unit's weights: 0 for units that are not live, infinite where there is nothing to judge."""
+        """The p-norm of each unit's weights: 0 for units that are not live, infinite where there are no weights."""
         sums = self.power_sums(p)
         flat = (sums.sqrt() if p == 2 else sums ** (1 / p)).cpu().double().numpy()
         norms = {name: np.where(mask, np.inf, 0.0) for name, mask in self._live.masks.items()}

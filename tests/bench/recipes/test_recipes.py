@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 import meristem
-from meristem.control.method import paper_nas
+from meristem.methods import paper_nas
 from meristem_bench.cli import main
 from meristem_bench.commands.recipes import recipe, recipes
 from meristem_bench.models.mobilenet import MobileNetV1
@@ -157,7 +157,7 @@ def test_the_search_has_the_papers_budget_and_bases() -> None:
     assert run.budget.params == 7_000_000
     assert (run.method, run.depth) == ("paper-nas", True)
     assert method.controller.deep_base == 2.0
-    assert method.controller.deep_base * method.learning.block_weight == pytest.approx(0.1)
+    assert method.controller.deep_base * method.scores.block_weight == pytest.approx(0.1)
 
 
 # --- carrying them out ---

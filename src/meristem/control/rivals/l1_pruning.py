@@ -6,10 +6,11 @@ import math
 
 from meristem.control.exact import Exact
 from meristem.control.first_network import FullNetwork
-from meristem.control.method import FINE_TUNE, Method, TrainingStage
+from meristem.control.method import Method, TrainingStage
 from meristem.control.order import InStep
 from meristem.control.schedule import Schedule
 from meristem.control.scores import WeightNorms
+from meristem.cost.ledger import FINE_TUNE, PRE_TRAIN
 
 
 def l1_pruning(pretrain: float = 0.5) -> Method:
@@ -23,5 +24,5 @@ def l1_pruning(pretrain: float = 0.5) -> Method:
         schedule=Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=pretrain, land_at=pretrain),
         start=FullNetwork(),
         freeze=pretrain,
-        stages=(TrainingStage("pre-train", pretrain), TrainingStage(FINE_TUNE, 1.0)),
+        stages=(TrainingStage(PRE_TRAIN, pretrain), TrainingStage(FINE_TUNE, 1.0)),
     )
