@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 
 from meristem.cost.memory import peak_bytes
-from meristem_bench.commands.recipes import recipe
 from meristem_bench.data.arrays import Arrays
 from meristem_bench.data.augment import flipped, shifted
 from meristem_bench.data.classes import class_folders
 from meristem_bench.data.views import CentreView, TrainView
 from meristem_bench.models.resnet_cifar import resnet20
+from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.loop import train_epoch
 from meristem_bench.runs.training import build
 
@@ -51,7 +51,8 @@ class Watch:
 
 def first_steps(args: argparse.Namespace) -> None:
     settings = dict(pair.partition("=")[::2] for pair in args.set)
-    run = recipe(args.recipe).with_settings({"method": "paper", "data_dir": str(Path(args.data).resolve()), **settings})
+    settings = {"method": "paper", "data_dir": str(Path(args.data).resolve()), **settings}
+    run = find_run(args.recipe).with_settings(settings)
     start = time.perf_counter()
     training = build(run, None)
     grower = training.grower

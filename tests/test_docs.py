@@ -1,8 +1,8 @@
-"""The documents say what is true: their Python blocks run, their commands work, their links and tree entries exist."""
+"""The documents say what is true: Python blocks run, commands work, links lead somewhere, the layout is complete."""
 
 from __future__ import annotations
 
-import os
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 from meristem_bench.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -55,10 +55,25 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
-def test_every_module_stands_in_the_tree_of_the_readme() -> None:
-    tree = (ROOT / "README.md").read_text(encoding="utf-8").split("## Layout")[1]
-    for folder, _, files in os.walk(ROOT / "src" / "meristem"):
-        for name in files:
-            inside_ops = Path(folder).name == "ops"
-            if name.endswith(".py") and not name.startswith("__") and not inside_ops:
-                assert name in tree, f"{name} is missing in the README's tree"
+def rooms(package: Path) -> set[str]:
+    """The packages inside a package and the modules at its top, as a table of the layout names them."""
+    folders = {f"{path.parent.relative_to(package)}/" for path in package.rglob("__init__.py")} - {"./"}
+    return folders | {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+
+
+@pytest.mark.parametrize("package", ["meristem", "meristem_bench"])
+def test_every_room_has_a_line_in_the_layout(package: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split(f"| `src/{package}/` |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(.+?)` \| \w", table, re.MULTILINE), "no lines were found"
+    assert set(re.findall(r"^\| `(.+?)` \| \w", table, re.MULTILINE)) == rooms(ROOT / "src" / package)
+
+
+def test_every_module_says_in_a_line_what_it_is() -> None:
+    """The layout has a line for each room; inside a room, the first line of each file tells what it is about."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if text:
+            docstring = ast.get_docstring(ast.parse(text))
+            assert docstring, f"{path.relative_to(ROOT)} has no docstring"
+            assert len(docstring.splitlines()[0]) > 10, f"{path.relative_to(ROOT)}: {docstring}"

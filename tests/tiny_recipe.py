@@ -7,7 +7,7 @@ import os, time
 import torch
 from torch import nn
 from meristem_bench.data.arrays import Arrays
-from meristem_bench.runs.run import Run
+from meristem_bench.runs import DataConfig, Machine, OptimizerConfig, Run
 from meristem_bench.runs.task import Classification
 
 def load(run):
@@ -24,7 +24,8 @@ def network():
     return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.1), nn.Linear(24, 3))
 
 def tiny():
-    return Run("tiny", "Tiny.", network, load, Classification(), epochs=#EPOCHS, batch=16, lr=0.1, threads=1)
+    settings = {"optimizer": OptimizerConfig(lr=0.1), "machine": Machine(threads=1)}
+    return Run("tiny", "Tiny.", network, load, Classification(), epochs=#EPOCHS, batch=16, **settings)
 """
 
 SLOW = """

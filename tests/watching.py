@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import meristem
+from meristem.history import Record
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.run import Record, Run
+from meristem_bench.runs.run import Run
 
 
 class Watch:

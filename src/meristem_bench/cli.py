@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_grow(commands.add_parser("grow", help="grow a network while it trains, under a budget", description=_GROW))
     _add_sweep(commands.add_parser("sweep", help="grow under several budgets, beside comparisons", description=_SWEEP))
     listing = commands.add_parser("list", help="show the recipes and the methods")
-    listing.set_defaults(command="recipes:show")
+    listing.set_defaults(command="list:show")
     export = commands.add_parser("export", help="take the network out of a run, finished or not")
     export.add_argument("run_folder", metavar="RUN", help="the folder of a run")
     export.add_argument("--out", metavar="DIR", required=True, help="where the network goes")

@@ -7,7 +7,6 @@ begins, goes on bit for bit.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,11 @@ from meristem import Budget
 from meristem.errors import MeristemError
 from meristem_bench.cli import main
 from meristem_bench.data.arrays import Arrays
+from meristem_bench.runs import FineTuning, Machine, OptimizerConfig, Run
+from meristem_bench.runs.description import read_run
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.loop import carry_out
+from meristem_bench.runs.loop import run_to_end
 from meristem_bench.runs.lr_schedule import Constant, Steps
-from meristem_bench.runs.run import Run, described_run
 from meristem_bench.runs.task import Classification
 from meristem_bench.runs.training import lr_factor
 from meristem_bench.show.progress import Progress
@@ -164,8 +164,18 @@ def network() -> nn.Module:
 
 
 def tiny() -> Run:
-    settings: dict[str, Any] = {"epochs": 4, "fine_tune": 2, "batch": 16, "lr": 0.1, "threads": 1}
-    return Run("tiny", "Tiny.", network, sorting, Classification(), **settings)
+    return Run(
+        name="tiny",
+        about="Tiny.",
+        model=network,
+        load=sorting,
+        task=Classification(),
+        epochs=4,
+        batch=16,
+        optimizer=OptimizerConfig(lr=0.1),
+        fine_tuning=FineTuning(epochs=2),
+        machine=Machine(threads=1),
+    )
 
 
 def until(*at: int) -> Watch:
@@ -175,16 +185,16 @@ def until(*at: int) -> Watch:
 
 @pytest.mark.parametrize("method", ["default", "paper"])
 def test_a_stopped_run_goes_on_with_the_same_bits(method: str, tmp_path: Path) -> None:
-    whole, wanted = Folder(tmp_path / "whole"), dataclasses.replace(tiny(), method=method)
-    result = carry_out(wanted, whole, Watch())
+    whole, wanted = Folder(tmp_path / "whole"), tiny().replace(method=method)
+    result = run_to_end(wanted, whole, Watch())
     assert (result["epochs"], result["fine_tune"]) == (4, 2)
     assert result["full"]["spend_macs"] == 3 * 6 * 32 * result["full"]["macs"]  # epochs, samples
     for at in ((3, 1), (4, 0), (4, 1), (5, 0), (6, 0)) if method == "default" else ((4, 0), (5, 1)):
         folder = Folder(tmp_path / str(at))
         with pytest.raises(KeyboardInterrupt):
-            carry_out(wanted, folder, until(*at))
+            run_to_end(wanted, folder, until(*at))
         torch.manual_seed(123)
-        carry_out(described_run(folder, tiny()), folder, Watch())
+        run_to_end(read_run(folder, tiny()), folder, Watch())
         assert traces(folder) == traces(whole), at
 
 
@@ -192,7 +202,7 @@ def test_the_learning_rate_starts_anew() -> None:
     """Eight steps of growing, four of fine-tuning: the same curve again, or another, from the same start or another."""
 
     def rates(**changes: Any) -> list[float]:
-        return [lr_factor(dataclasses.replace(tiny(), **changes), step, 8) for step in range(12)]
+        return [lr_factor(tiny().replace(**changes), step, 8) for step in range(12)]
 
     steps = Steps(10, (0.5, 0.75))
     assert rates(rate=steps)[8:] == pytest.approx([1.0, 1.0, 0.1, 0.01])
@@ -204,19 +214,19 @@ def test_the_learning_rate_starts_anew() -> None:
     for wrong in ({"fine_tune": 0, "fine_tune_lr": 0.1}, {"fine_tune": 0, "fine_tune_rate": steps}):
         with pytest.raises(MeristemError, match="are of a fine-tuning, but fine_tune is 0 epochs"):
             rates(**wrong)
-    settings = dataclasses.replace(tiny(), fine_tune_rate=steps).settings
+    settings = tiny().replace(fine_tune_rate=steps).settings
     assert tiny().with_settings(json.loads(json.dumps(settings))).settings == settings
 
 
 def test_a_run_that_was_begun_before_there_was_fine_tuning_goes_on(tmp_path: Path) -> None:
-    folder, old = Folder(tmp_path), dataclasses.replace(tiny(), fine_tune=0)
+    folder, old = Folder(tmp_path), tiny().replace(fine_tune=0)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(old, folder, until(2, 0))
+        run_to_end(old, folder, until(2, 0))
     told = json.loads(folder.description.read_text())
     told["settings"] = {name: value for name, value in told["settings"].items() if "fine_tune" not in name}
     folder.description.write_text(json.dumps(told))
-    assert described_run(folder, tiny()).fine_tune == 0, "as it was begun, whatever the recipe has today"
-    assert carry_out(described_run(folder, tiny()), folder, Watch())["epochs"] == 4
+    assert read_run(folder, tiny()).fine_tuning.epochs == 0, "as it was begun, whatever the recipe has today"
+    assert run_to_end(read_run(folder, tiny()), folder, Watch())["epochs"] == 4
 
 
 def test_it_is_shown_and_its_network_can_be_taken_out(
@@ -242,7 +252,7 @@ def test_it_is_shown_and_its_network_can_be_taken_out(
     assert all(float(now) == pytest.approx(float(then), abs=2e-6) for _, now, then in lines)
     stopped = Folder(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
-        carry_out(tiny(), stopped, until(5, 0))
+        run_to_end(tiny(), stopped, until(5, 0))
     assert main(["export", "stopped", "--out", "out", "--recipe", RECIPE]) == 0
     assert "after epoch 5 of 6" in capsys.readouterr().out
     meristem.load("out", network())
@@ -252,8 +262,8 @@ def test_a_method_without_a_plan_shows_none(tmp_path: Path, capsys: pytest.Captu
     import sys
 
     for method, shows in (("default", True), ("paper", False)):
-        few = dataclasses.replace(tiny(), epochs=1, fine_tune=0, method=method)
-        carry_out(few, Folder(tmp_path / method), Progress(sys.stdout))
+        few = tiny().replace(epochs=1, fine_tune=0, method=method)
+        run_to_end(few, Folder(tmp_path / method), Progress(sys.stdout))
         assert ("plan" in capsys.readouterr().out) is shows
 
 

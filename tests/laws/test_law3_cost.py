@@ -1,8 +1,8 @@
 """Law 3. The closed-form cost equals torch's flop counter and ``numel``, before and after random plans.
 
 Why: what a plan will cost must be known before it is carried out. The counter runs forward on the meta device, where
-torch's own count is right. A block owns every term of its cost: absent, it costs nothing. Fractional widths are expected
-widths; a count there must lie between its neighbours.
+torch's own count is right. A block owns every term of its cost: absent, it costs nothing. Fractional widths are
+expected widths; a count there must lie between its neighbours.
 """
 
 from __future__ import annotations

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TextIO
 
 from meristem.errors import MeristemError, nearest
-from meristem_bench.commands.recipes import recipes
 from meristem_bench.data.fetch import DATA_SETS, DataSet
 from meristem_bench.data.fetch import fetch as fetch_into
+from meristem_bench.recipes import RECIPES
 
 _REDRAW_SECONDS = 0.1
 _BAR = 20  # characters
 
 
 def fetch(args: argparse.Namespace) -> int:
-    known = {data_set.name: data_set for data_set in DATA_SETS}
-    if args.name not in known:
-        raise MeristemError(f"there is no data set {args.name!r}; {nearest(args.name, known)}")
-    return fetch_data_set(known[args.name], Path(args.folder), sys.stdout)
+    data_sets = {data_set.name: data_set for data_set in DATA_SETS}
+    if args.name not in data_sets:
+        raise MeristemError(f"there is no data set {args.name!r}; {nearest(args.name, data_sets)}")
+    return fetch_data_set(data_sets[args.name], Path(args.folder), sys.stdout)
 
 
 def fetch_data_set(data_set: DataSet, folder: Path, stream: TextIO) -> int:
@@ -44,14 +44,14 @@ def fetch_data_set(data_set: DataSet, folder: Path, stream: TextIO) -> int:
     for archive in [folder / remote.file for remote in data_set.files if data_set.unpacked]:
         if archive.exists():
             bar.say(f"  {archive} (unpacked; not needed any more)")
-    bar.say(_advice(data_set, folder, recipes()))
+    bar.say(_advice(data_set, folder, RECIPES))
     return 0
 
 
-def _advice(data_set: DataSet, folder: Path, known: Collection[str]) -> str:
+def _advice(data_set: DataSet, folder: Path, recipes: Collection[str]) -> str:
     """A recipe to try, a short one if there is one, or how to read the data."""
     words = ("voc", "voc2012") if data_set.name.startswith("voc2012") else (data_set.name,)
-    fitting = [name for name in known if any(f"-{word}-" in f"-{name}-" for word in words)]
+    fitting = [name for name in recipes if any(f"-{word}-" in f"-{name}-" for word in words)]
     fitting = sorted((name for name in fitting if not name.endswith("-dense")), key=lambda x: ("-short" not in x, x))
     if fitting:
         return f"To train on it: meristem grow {fitting[0]} --data {shlex.quote(str(folder))}"

@@ -8,23 +8,23 @@ from pathlib import Path
 from meristem.errors import MeristemError
 from meristem.io.export import load
 from meristem_bench.commands.arguments import given_settings
-from meristem_bench.commands.recipes import begun_run
+from meristem_bench.recipes.lookup import run_in_folder
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.loop import evaluate
-from meristem_bench.runs.run import finished_result
-from meristem_bench.runs.training import made_model, prepare, read_data
+from meristem_bench.runs.result import finished_result
+from meristem_bench.runs.training import build_model, load_data
 
 
 def show(args: argparse.Namespace) -> int:
     folder = Folder(Path(args.run_folder))
-    run = begun_run(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
+    run = run_in_folder(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
     run = run.with_settings(given_settings(args))
     result = finished_result(folder)
     if result is None:
         raise MeristemError(f"the run in {folder.path} is not finished; meristem grow --resume {folder.path}")
-    device = prepare(run)
-    data, _, _ = read_data(run)
-    model = load(folder.model, made_model(run, data)).to(device)
+    device = run.machine.prepare()
+    data = load_data(run)
+    model = load(folder.model, build_model(run, data)).to(device)
     metrics = evaluate(run, data, model, "test")
     print(f"{'test':18}{'now':>14}{'in the run':>14}")
     for metric, value in metrics.items():

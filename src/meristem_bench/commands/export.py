@@ -10,7 +10,7 @@ from pathlib import Path
 from meristem.errors import FileError
 from meristem.io.export import read_files
 from meristem_bench.commands.arguments import given_settings
-from meristem_bench.commands.recipes import begun_run
+from meristem_bench.recipes.lookup import run_in_folder
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.training import build
 
@@ -30,7 +30,7 @@ def export(args: argparse.Namespace) -> int:
     else:
         if not folder.checkpoint.is_file():
             raise FileError(f"{folder.path} has no finished epoch yet; there is nothing to export")
-        run = begun_run(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
+        run = run_in_folder(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
         training = build(run.with_settings(given_settings(args)), history=None)
         training.resume(folder.checkpoint, may_differ=("device",))
         training.grower.save(out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import shlex
 import sys
 from pathlib import Path
@@ -13,11 +12,14 @@ import torch
 from meristem.errors import DataError, MeristemError
 from meristem_bench.commands import study
 from meristem_bench.commands.arguments import given_settings
-from meristem_bench.commands.recipes import begun_run, recipe
 from meristem_bench.commands.report import check_drawing, drawn, how_to_draw
+from meristem_bench.recipes.lookup import find_run, run_in_folder
+from meristem_bench.runs.description import CHANGEABLE_ON_RESUME
 from meristem_bench.runs.folder import Folder, free_folder, latest_folder
-from meristem_bench.runs.loop import carry_out
-from meristem_bench.runs.run import DENSE, MOVABLE, Record, Run, finished_result
+from meristem_bench.runs.growth import DENSE
+from meristem_bench.runs.loop import run_to_end
+from meristem_bench.runs.result import Result, finished_result
+from meristem_bench.runs.run import Run
 from meristem_bench.show.progress import Progress
 from meristem_bench.show.result_tables import result_table
 from meristem_bench.show.tensorboard import require_tensorboard, run_with_tensorboard
@@ -33,62 +35,67 @@ def grow(args: argparse.Namespace) -> int:
     if args.report:
         check_drawing()
     settings = given_settings(args)
-    folder, run = _new(args, settings) if args.resume is None else _resumed(args, settings)
+    folder, run = _new_run(args, settings) if args.resume is None else _resumed_run(args, settings)
     progress = Progress(sys.stdout, plain=args.plain)
     try:
         with folder.held():
-            result, dense = _carry_out(args, run, folder, progress)
+            result, dense = _run_with_dense(args, run, folder, progress)
     except KeyboardInterrupt:
         progress.end()  # before anything is said
         return _stopped(args, folder)
     except DataError as error:
         if not folder.description.exists():
             raise
-        raise DataError(f"{error}. Every finished epoch is kept; once that is mended: {_again(args, folder)}") from None
+        raise DataError(
+            f"{error}. Every finished epoch is kept; once that is mended: {_resume_command(args, folder)}"
+        ) from None
     finally:
         progress.end()
     print()
     print(result_table(result, dense))
-    if dense is None and run.method != DENSE:
-        again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
-        print(f"\nTo train the full model for comparison: {again}")
+    if dense is None and not run.growth.is_dense:
+        command = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
+        print(f"\nTo train the full model for comparison: {command}")
     print(f"\nEverything is in {folder.path}; the network itself in {folder.model}")
     print(drawn(folder.path) if args.report else how_to_draw(folder.path))
     return 0
 
 
-def _carry_out(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> tuple[Record, Record | None]:
-    """The run, then the full model's if it is wanted or was begun before."""
+def _run_with_dense(
+    args: argparse.Namespace, run: Run, folder: Folder, progress: Progress
+) -> tuple[Result, Result | None]:
+    """The result of the run, then that of the full model if it is wanted or was begun before."""
     result = _result(args, run, folder, progress)
-    if run.method == DENSE or not (args.with_dense or folder.dense.description.exists()):
+    if run.growth.is_dense or not (args.with_dense or folder.dense.description.exists()):
         return result, None
-    full = dataclasses.replace(run, method=DENSE)
-    return result, _result(args, full, folder.dense, progress)
+    return result, _result(args, run.replace(method=DENSE), folder.dense, progress)
 
 
-def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> Record:
+def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> Result:
     if args.tensorboard:
         return run_with_tensorboard(run, folder, progress)
-    return finished_result(folder) or carry_out(run, folder, progress)
+    return finished_result(folder) or run_to_end(run, folder, progress)
 
 
 def _stopped(args: argparse.Namespace, folder: Folder) -> int:
     if not folder.description.exists():
         print("meristem: stopped before the first step; nothing is left behind", file=sys.stderr)
         return 130
-    print(f"meristem: stopped; every finished epoch is kept. To go on: {_again(args, folder)}", file=sys.stderr)
+    print(
+        f"meristem: stopped; every finished epoch is kept. To go on: {_resume_command(args, folder)}", file=sys.stderr
+    )
     return 130
 
 
-def _again(args: argparse.Namespace, folder: Folder) -> str:
-    again = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))}"
+def _resume_command(args: argparse.Namespace, folder: Folder) -> str:
+    command = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))}"
     flags = {
         " --with-dense": args.with_dense,
         " --tensorboard": args.tensorboard,
         " --report": args.report,
         " --plain": args.plain,
     }
-    return again + "".join(flag for flag, given in flags.items() if given)
+    return command + "".join(flag for flag, is_set in flags.items() if is_set)
 
 
 def _recipe_flag(args: argparse.Namespace) -> str:
@@ -100,32 +107,32 @@ def _recipe_flag(args: argparse.Namespace) -> str:
 # --- from arguments to a run --------------------------------------------------------------------------------------
 
 
-def _new(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
-    run = recipe(args.recipe or _DEFAULT, args.model).with_settings(settings)
-    if not run.threads:  # fixed now, so that a resumed run adds up its sums in the same order
-        run = dataclasses.replace(run, threads=torch.get_num_threads())
+def _new_run(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
+    run = find_run(args.recipe or _DEFAULT, args.model).with_settings(settings)
+    if not run.machine.threads:  # fixed now, so that a resumed run adds up its sums in the same order
+        run = run.replace(threads=torch.get_num_threads())
     if not args.out:
-        return free_folder(_usual(run)), run
+        return free_folder(_default_folder(run)), run
     folder = Folder(Path(args.out))
     folder.reserve()
     return folder, run
 
 
-def _usual(run: Run) -> Path:
+def _default_folder(run: Run) -> Path:
     return Path("runs") / f"{run.name}-seed{run.seed}"
 
 
-def _resumed(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
-    """The run to go on with. Other settings than it was started with are refused, but for those that are `MOVABLE`."""
+def _resumed_run(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Folder, Run]:
+    """The run to go on with; refuses other settings than it was started with, if they decide the outcome."""
     if args.resume and args.out and Path(args.resume).resolve() != Path(args.out).resolve():
         raise MeristemError(f"a run goes on where it is: leave out --out {args.out}, or start a new run there")
     if args.resume or args.out:
         folder = Folder(Path(args.resume or args.out))
     else:
-        folder = latest_folder(_usual(recipe(args.recipe or _DEFAULT, args.model).with_settings(settings)))
-    run = begun_run(folder, args.recipe, args.model, f"meristem grow MODULE:FUNCTION --resume {folder.path}")
+        folder = latest_folder(_default_folder(find_run(args.recipe or _DEFAULT, args.model).with_settings(settings)))
+    run = run_in_folder(folder, args.recipe, args.model, f"meristem grow MODULE:FUNCTION --resume {folder.path}")
     wanted = run.with_settings(settings)
-    moved = {setting: wanted.settings[setting] for setting in MOVABLE}
+    moved = {setting: wanted.settings[setting] for setting in CHANGEABLE_ON_RESUME}
     for setting, value in wanted.settings.items():
         if setting not in moved and value != run.settings[setting]:
             raise MeristemError(

@@ -34,7 +34,7 @@ def check_drawing() -> None:
 
 def _written(runs: list[Path], out: Path) -> str:
     check_drawing()
-    from meristem_bench.report.reading import legible
+    from meristem_bench.report.page_text import legible
     from meristem_bench.report.report import write_report
 
     report = write_report(runs, out)

@@ -19,14 +19,14 @@ from meristem.space.space import Space
 from meristem.surgery.live import Live
 from meristem.testing import masked_reference
 from meristem.tracing.trace import trace
-from meristem_bench.commands.recipes import model_maker
+from meristem_bench.recipes.lookup import find_model
 from meristem_bench.report.space_page import space_page
 
 
 def show(args: argparse.Namespace) -> int:
     page = _page_path(args.html) if args.html is not None else None
     name = args.model or "meristem_bench.models.resnet_cifar:resnet20"
-    model = model_maker(name)()
+    model = find_model(name)()
     if args.model and not args.input:
         raise MeristemError(
             "--model needs --input, the shape of what the model is called with, e.g. --input 1x3x224x224"

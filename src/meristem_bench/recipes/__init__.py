@@ -1,24 +1,25 @@
 """Recipes: functions that return a complete run. Read one to see everything that decides its outcome."""
 
-import dataclasses
 from collections.abc import Callable
 
 from meristem_bench.recipes import cifar, deep, imagenet, voc, words
 from meristem_bench.recipes.digits import digits
-from meristem_bench.runs.run import DENSE, Run
+from meristem_bench.runs import Run
+from meristem_bench.runs.growth import DENSE
 
 Recipe = Callable[[], Run]
+DENSE_SUFFIX = "-dense"
 
 
-def _dense(make: Recipe) -> Recipe:
-    """The same run of the full model."""
+def _dense(recipe: Recipe) -> Recipe:
+    """The recipe of the full model, trained the same way."""
 
-    def twin() -> Run:
-        run = make()
+    def dense_recipe() -> Run:
+        run = recipe()
         about = f"The full model of {run.name}, trained the same way."
-        return dataclasses.replace(run, name=f"{run.name}-{DENSE}", about=about, method=DENSE)
+        return run.replace(name=f"{run.name}{DENSE_SUFFIX}", about=about, method=DENSE)
 
-    return twin
+    return dense_recipe
 
 
 _GROWN: dict[str, Recipe] = {
@@ -54,4 +55,7 @@ _GROWN: dict[str, Recipe] = {
     "ptb-large": words.ptb_large,
     "ptb-large-short": words.ptb_large_short,
 }
-RECIPES: dict[str, Recipe] = {**_GROWN, **{f"{name}-{DENSE}": _dense(make) for name, make in _GROWN.items()}}
+RECIPES: dict[str, Recipe] = {
+    **_GROWN,
+    **{f"{name}{DENSE_SUFFIX}": _dense(recipe) for name, recipe in _GROWN.items()},
+}

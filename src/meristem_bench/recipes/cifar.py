@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 
 import torch
@@ -16,8 +15,8 @@ from meristem_bench.data.cifar import cifar10
 from meristem_bench.models.resnet_cifar import resnet20
 from meristem_bench.models.vgg_cifar import vgg16
 from meristem_bench.models.wide_resnet import wrn28_10
+from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Cosine, Steps
-from meristem_bench.runs.run import Run
 from meristem_bench.runs.task import Classification
 
 _PIXELS = 32
@@ -25,7 +24,7 @@ _PIXELS = 32
 
 def vgg16_cifar10() -> Run:
     about = "VGG-16 with batch norm on CIFAR-10, 160 epochs."
-    return dataclasses.replace(resnet20_cifar10(), name="vgg16-cifar10", about=about, model=vgg16, budget=_budget("5%"))
+    return resnet20_cifar10().replace(name="vgg16-cifar10", about=about, model=vgg16, budget=Budget(params="5%"))
 
 
 def resnet20_cifar10() -> Run:
@@ -37,24 +36,21 @@ def resnet20_cifar10() -> Run:
         task=Classification(),
         epochs=160,
         batch=128,
-        lr=0.1,
-        rate=Steps(10, (0.5, 0.75)),
-        weight_decay=1e-4,
-        budget=_budget("36%"),
-        held_out=5000,
+        optimizer=OptimizerConfig(lr=0.1, schedule=Steps(10, (0.5, 0.75)), weight_decay=1e-4),
+        growth=Growth(Budget(params="36%")),
+        data=DataConfig(held_out=5000),
     )
 
 
 def wrn28_10_cifar10() -> Run:
-    return dataclasses.replace(
-        resnet20_cifar10(),
+    return resnet20_cifar10().replace(
         name="wrn28-10-cifar10",
         about="WideResNet-28-10 on CIFAR-10, 200 epochs.",
         model=wrn28_10,
         epochs=200,
         rate=Steps(5, (0.3, 0.6, 0.8)),
         weight_decay=5e-4,
-        budget=_budget("9.3%"),
+        budget=Budget(params="9.3%"),
     )
 
 
@@ -63,25 +59,21 @@ def wrn28_10_cifar10() -> Run:
 
 def vgg16_cifar10_short() -> Run:
     about = "The same in minutes on two cores: 4 000 images, 12 epochs."
-    return dataclasses.replace(_short(vgg16_cifar10(), about), samples=4000, batch=64, lr=0.05)
+    return _short(vgg16_cifar10(), about).replace(samples=4000, batch=64, lr=0.05)
 
 
 def resnet20_cifar10_short() -> Run:
     about = "The same in minutes on two cores: 16 000 images of 16x16 pixels, 12 epochs."
-    return dataclasses.replace(_short(resnet20_cifar10(), about), samples=16_000, size=16)
+    return _short(resnet20_cifar10(), about).replace(samples=16_000, size=16)
 
 
 def wrn28_10_cifar10_short() -> Run:
     about = "The same in minutes on two cores: 2 000 images of 16x16 pixels, 12 epochs."
-    return dataclasses.replace(_short(wrn28_10_cifar10(), about), samples=2000, size=16, batch=64)
+    return _short(wrn28_10_cifar10(), about).replace(samples=2000, size=16, batch=64)
 
 
 def _short(run: Run, about: str) -> Run:
-    return dataclasses.replace(run, name=f"{run.name}-short", about=about, epochs=12, rate=Cosine())
-
-
-def _budget(share: str) -> Budget:
-    return Budget(params=share)
+    return run.replace(name=f"{run.name}-short", about=about, epochs=12, rate=Cosine())
 
 
 # --- data ---
@@ -89,16 +81,17 @@ def _budget(share: str) -> Budget:
 
 def load(run: Run) -> Arrays:
     """Shifted by up to an eighth of the size and mirrored half the time; smaller images are means of pixels."""
-    if run.data_dir is None:
+    config = run.data
+    if config.data_dir is None:
         raise ValueError("give the folder that holds CIFAR-10: --data DIR; `meristem data cifar10 DIR` puts it there")
-    size = run.size or _PIXELS
+    size = config.size or _PIXELS
     if _PIXELS % size:
         raise ValueError(f"CIFAR-10 has images of {_PIXELS} pixels; size must divide that, got {size}")
-    splits = cifar10(run.data_dir, run.held_out)
+    splits = cifar10(config.data_dir, config.held_out)
     images, labels = splits["train"]
-    if run.samples > len(labels):
-        raise ValueError(f"there are {len(labels)} training images that are not held out, not samples={run.samples}")
-    splits["train"] = (images[: run.samples or None], labels[: run.samples or None])
+    if config.samples > len(labels):
+        raise ValueError(f"there are {len(labels)} training images that are not held out, not samples={config.samples}")
+    splits["train"] = (images[: config.samples or None], labels[: config.samples or None])
     if size != _PIXELS:
         splits = {name: (F.avg_pool2d(images, _PIXELS // size), labels) for name, (images, labels) in splits.items()}
     return Arrays(splits, augment=partial(_augmented, pixels=size // 8))

@@ -8,7 +8,6 @@ short runs go without.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 
@@ -18,40 +17,43 @@ from meristem.control.budget import Budget
 from meristem_bench.models.depth_starts import basic3_resnet, bottleneck4_resnet, plain3_net, plain4_net
 from meristem_bench.recipes.cifar import resnet20_cifar10, resnet20_cifar10_short
 from meristem_bench.recipes.imagenet import resnet50_imagenet, resnet50_imagenet_short
-from meristem_bench.runs.run import Run
+from meristem_bench.runs import Run
 
 
 def basic3_resnet_cifar10() -> Run:
     about = "Width and depth of a residual network of three stages, up to 42 blocks each, on CIFAR-10, 160 + 40 epochs."
-    return _deep(
-        _tuned(resnet20_cifar10(), 40), "basic3-resnet-cifar10", about, partial(basic3_resnet, (42, 42, 42)), "40%"
-    )
+    room = partial(basic3_resnet, (42, 42, 42))
+    return _deep(resnet20_cifar10().replace(fine_tune=40), "basic3-resnet-cifar10", about, room, "40%")
 
 
 def plain3_net_cifar10() -> Run:
     about = "The same without shortcuts, up to 23 blocks a stage."
-    return _deep(_tuned(resnet20_cifar10(), 40), "plain3-net-cifar10", about, partial(plain3_net, (23, 23, 23)), "40%")
+    room = partial(plain3_net, (23, 23, 23))
+    return _deep(resnet20_cifar10().replace(fine_tune=40), "plain3-net-cifar10", about, room, "40%")
 
 
 def bottleneck4_resnet_imagenet() -> Run:
     about = "Width and depth of a residual network of four stages, up to 9 blocks each, on ImageNet, 90 + 20 epochs."
     room = partial(bottleneck4_resnet, (9, 9, 9, 9))
-    return _deep(_tuned(resnet50_imagenet(), 20), "bottleneck4-resnet-imagenet", about, room, "50%")
+    return _deep(resnet50_imagenet().replace(fine_tune=20), "bottleneck4-resnet-imagenet", about, room, "50%")
 
 
 def plain4_net_imagenet() -> Run:
     about = "The same without shortcuts, up to 6 blocks a stage."
-    return _deep(
-        _tuned(resnet50_imagenet(), 20), "plain4-net-imagenet", about, partial(plain4_net, (6, 6, 6, 6)), "50%"
-    )
+    room = partial(plain4_net, (6, 6, 6, 6))
+    return _deep(resnet50_imagenet().replace(fine_tune=20), "plain4-net-imagenet", about, room, "50%")
 
 
 def bottleneck4_resnet_imagenet_nas() -> Run:
     """What is grown here is meant to be trained anew: `meristem sweep RECIPE --arms grown,direct` does both."""
     about = "An architecture of at most 7 million parameters, to be trained from scratch by the arm direct of a sweep."
-    run = dataclasses.replace(bottleneck4_resnet_imagenet(), fine_tune=0, method="paper-nas")
-    budget = Budget(params=7_000_000)
-    return dataclasses.replace(run, name="bottleneck4-resnet-imagenet-nas", about=about, budget=budget)
+    return bottleneck4_resnet_imagenet().replace(
+        name="bottleneck4-resnet-imagenet-nas",
+        about=about,
+        fine_tune=0,
+        method="paper-nas",
+        budget=Budget(params=7_000_000),
+    )
 
 
 def basic3_resnet_cifar10_short() -> Run:
@@ -81,14 +83,15 @@ def plain4_net_imagenet_short() -> Run:
 def bottleneck4_resnet_imagenet_nas_short() -> Run:
     """The share of the full network is that of the long run."""
     about = "The same in minutes on two cores: up to 3 blocks a stage, 10 classes at 64 pixels, 12 epochs."
-    run = dataclasses.replace(bottleneck4_resnet_imagenet_short(), method="paper-nas", budget=Budget(params="12.2%"))
-    return dataclasses.replace(run, name="bottleneck4-resnet-imagenet-nas-short", about=about)
-
-
-def _tuned(run: Run, epochs: int) -> Run:
-    return dataclasses.replace(run, fine_tune=epochs)
+    return bottleneck4_resnet_imagenet_short().replace(
+        name="bottleneck4-resnet-imagenet-nas-short",
+        about=about,
+        method="paper-nas",
+        budget=Budget(params="12.2%"),
+    )
 
 
 def _deep(run: Run, name: str, about: str, model: Callable[..., nn.Module], share: str) -> Run:
-    run = dataclasses.replace(run, name=name, about=about, model=model, depth=True)
-    return dataclasses.replace(run, budget=Budget(params=share), method="default:peak=1")
+    return run.replace(
+        name=name, about=about, model=model, depth=True, budget=Budget(params=share), method="default:peak=1"
+    )

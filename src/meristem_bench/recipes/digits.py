@@ -10,7 +10,7 @@ from meristem_bench.data import digits as source
 from meristem_bench.data.arrays import Arrays
 from meristem_bench.data.augment import shifted
 from meristem_bench.models.resnet_cifar import ResNetCifar
-from meristem_bench.runs.run import Run
+from meristem_bench.runs import Growth, Machine, OptimizerConfig, Run
 from meristem_bench.runs.task import Classification
 
 
@@ -23,15 +23,14 @@ def digits() -> Run:
         task=Classification(),
         epochs=100,
         batch=64,
-        lr=0.1,
-        weight_decay=5e-4,
-        budget=Budget(params="36%"),
-        threads=1,  # the layers are too small to share: a second thread would only wait, and change the sums
+        optimizer=OptimizerConfig(lr=0.1, weight_decay=5e-4),
+        growth=Growth(Budget(params="36%")),
+        machine=Machine(threads=1),  # layers too small to share: a second thread would only wait, and change the sums
     )
 
 
 def _load(run: Run) -> Arrays:
-    if run.held_out or run.samples or run.size:
+    if run.data.held_out or run.data.samples or run.data.size:
         raise ValueError("the digits come with splits of their own: leave out held_out, samples and size")
     return Arrays(source.digits(), augment=_moved)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from torch import Tensor
 
 from meristem.control.budget import Budget
@@ -13,8 +11,8 @@ from meristem_bench.data.streamed import Streamed
 from meristem_bench.data.views import CentreView, TrainView
 from meristem_bench.models.mobilenet import mobilenet_v1, mobilenet_v1_half
 from meristem_bench.models.resnet_imagenet import resnet50
+from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Cosine, Steps
-from meristem_bench.runs.run import Run
 from meristem_bench.runs.task import Classification
 
 _PIXELS = 224
@@ -29,26 +27,18 @@ def resnet50_imagenet() -> Run:
         task=Classification(top=(1, 5)),
         epochs=90,
         batch=256,
-        lr=0.1,
-        rate=Steps(10, (1 / 3, 2 / 3)),
-        nesterov=True,
-        weight_decay=1e-4,
-        budget=Budget(params="61.2%"),
-        classes=1000,
-        held_out=10_000,
-        size=_PIXELS,
-        workers=8,
+        optimizer=OptimizerConfig(lr=0.1, schedule=Steps(10, (1 / 3, 2 / 3)), nesterov=True, weight_decay=1e-4),
+        growth=Growth(Budget(params="61.2%")),
+        data=DataConfig(classes=1000, held_out=10_000, size=_PIXELS, workers=8),
     )
 
 
 def mobilenet_v1_224_imagenet() -> Run:
     """Compared with the network of three quarters of the width: 83 % of its macs."""
-    return dataclasses.replace(
-        resnet50_imagenet(),
+    return resnet50_imagenet().replace(
         name="mobilenet-v1-224-imagenet",
         about="MobileNetV1 on ImageNet at 224 pixels, 90 epochs; budget: 83 % of the macs at 3/4 width.",
         model=mobilenet_v1,
-        lr=0.1,
         rate=Cosine(),
         weight_decay=4e-5,
         decays=_not_depthwise,
@@ -58,8 +48,7 @@ def mobilenet_v1_224_imagenet() -> Run:
 
 def mobilenet_v1_128_imagenet() -> Run:
     """Compared with the network of a quarter of the width: 73 % of its macs."""
-    return dataclasses.replace(
-        mobilenet_v1_224_imagenet(),
+    return mobilenet_v1_224_imagenet().replace(
         name="mobilenet-v1-128-imagenet",
         about="MobileNetV1 of half width on ImageNet at 128 pixels, 90 epochs; budget: 73 % of the macs at 1/4 width.",
         model=mobilenet_v1_half,
@@ -72,22 +61,21 @@ def mobilenet_v1_128_imagenet() -> Run:
 
 
 def resnet50_imagenet_short() -> Run:
-    return dataclasses.replace(_short(resnet50_imagenet(), "10 classes at 64 pixels, 12 epochs"), size=64)
+    return _short(resnet50_imagenet(), "10 classes at 64 pixels, 12 epochs").replace(size=64)
 
 
 def mobilenet_v1_224_imagenet_short() -> Run:
     run = _short(mobilenet_v1_224_imagenet(), "10 classes at 112 pixels, 12 epochs")
-    return dataclasses.replace(run, size=112, budget=Budget(macs="47%"))
+    return run.replace(size=112, budget=Budget(macs="47%"))
 
 
 def mobilenet_v1_128_imagenet_short() -> Run:
     run = _short(mobilenet_v1_128_imagenet(), "10 classes at 64 pixels, 12 epochs")
-    return dataclasses.replace(run, size=64, budget=Budget(macs="20%"))
+    return run.replace(size=64, budget=Budget(macs="20%"))
 
 
 def _short(run: Run, what: str) -> Run:
-    return dataclasses.replace(
-        run,
+    return run.replace(
         name=f"{run.name}-short",
         about=f"The same in minutes on two cores: {what}.",
         classes=10,
@@ -105,14 +93,15 @@ def _short(run: Run, what: str) -> Run:
 
 def load(run: Run) -> Streamed:
     """Crops of random size and shape, mirrored, with the colours and the lighting of the ResNet reference."""
-    if run.data_dir is None:
+    config = run.data
+    if config.data_dir is None:
         raise ValueError(
             "give the folder that holds train/CLASS/*.jpeg and val/CLASS/*.jpeg: --data DIR; `meristem data imagenet "
             "DIR` says how to get ImageNet"
         )
-    size = run.size or _PIXELS
-    splits = class_folders(run.data_dir, TrainView(size), CentreView(size), run.held_out, run.classes or None)
-    return Streamed({**splits, "train": spread_part(splits["train"], run.samples)}, run.workers)
+    size = config.size or _PIXELS
+    splits = class_folders(config.data_dir, TrainView(size), CentreView(size), config.held_out, config.classes or None)
+    return Streamed({**splits, "train": spread_part(splits["train"], config.samples)}, config.workers)
 
 
 def _not_depthwise(name: str, parameter: Tensor) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 
 from meristem.control.budget import Budget
@@ -11,8 +10,8 @@ from meristem_bench.data.part import spread_part
 from meristem_bench.data.streamed import Streamed
 from meristem_bench.data.voc import CLASSES, voc_segmentation
 from meristem_bench.models.deeplab_v3 import deeplab_v3_resnet101
+from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Polynomial
-from meristem_bench.runs.run import Run
 from meristem_bench.runs.task import Segmentation
 
 _PIXELS = 513
@@ -27,19 +26,14 @@ def deeplab_v3_voc() -> Run:
         task=Segmentation(CLASSES),
         epochs=46,  # 30 000 steps with the extra annotations
         batch=16,
-        lr=0.007,
-        rate=Polynomial(0.9),
-        weight_decay=1e-4,
-        budget=Budget(params="50.2%"),
-        held_out=200,
-        size=_PIXELS,
-        workers=8,
+        optimizer=OptimizerConfig(lr=0.007, schedule=Polynomial(0.9), weight_decay=1e-4),
+        growth=Growth(Budget(params="50.2%")),
+        data=DataConfig(held_out=200, size=_PIXELS, workers=8),
     )
 
 
 def deeplab_v3_voc_short() -> Run:
-    return dataclasses.replace(
-        deeplab_v3_voc(),
+    return deeplab_v3_voc().replace(
         name="deeplab-v3-voc-short",
         about="The same in minutes on two cores: 129 pixels, 12 epochs, without the extra annotations.",
         load=partial(load, extra=False),
@@ -53,12 +47,13 @@ def deeplab_v3_voc_short() -> Run:
 
 def load(run: Run, extra: bool) -> Streamed:
     """Scaled by 0.5 to 2, cropped, mirrored."""
-    if run.data_dir is None:
+    config = run.data
+    if config.data_dir is None:
         raise ValueError(
             "give the folder that holds VOCdevkit/VOC2012: --data DIR; `meristem data voc2012 DIR` puts it there"
         )
-    size = run.size or _PIXELS
+    size = config.size or _PIXELS
     shrunk = size / _PIXELS  # a small run sees the same parts of the images, smaller
     views = TrainPairView(size, 0.5 * shrunk, 2.0 * shrunk), WholePairView(size)
-    splits = voc_segmentation(run.data_dir, *views, run.held_out, extra)
-    return Streamed({**splits, "train": spread_part(splits["train"], run.samples)}, run.workers)
+    splits = voc_segmentation(config.data_dir, *views, config.held_out, extra)
+    return Streamed({**splits, "train": spread_part(splits["train"], config.samples)}, config.workers)

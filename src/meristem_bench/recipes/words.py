@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from meristem.control.budget import Budget
 from meristem_bench.data.words import Words, word_files
 from meristem_bench.models.lstm import lstm_large, lstm_medium, lstm_small
+from meristem_bench.runs import DataConfig, Dropout, Growth, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Cosine, Decay
-from meristem_bench.runs.run import Run
 from meristem_bench.runs.task import LanguageModel
 
 # Every weight that hidden units make or read is used once a word, and the embedding has no macs. So a share of the macs
@@ -28,22 +26,15 @@ def ptb_small() -> Run:
         task=LanguageModel(),
         epochs=13,
         batch=20,
-        lr=1.0,
-        rate=Decay(2, 4, 13),
-        momentum=0.0,
-        clip=5.0,
-        unroll=20,
-        keep=0.8,
-        keep_dense=1.0,
-        pin="embedding",
-        budget=Budget(macs="33%"),
-        method=_EARLY,
+        optimizer=OptimizerConfig(lr=1.0, schedule=Decay(2, 4, 13), momentum=0.0, clip=5.0),
+        growth=Growth(Budget(macs="33%"), _EARLY, pin="embedding"),
+        dropout=Dropout(keep=0.8, keep_dense=1.0),
+        data=DataConfig(unroll=20),
     )
 
 
 def ptb_medium() -> Run:
-    return dataclasses.replace(
-        ptb_small(),
+    return ptb_small().replace(
         name="ptb-medium",
         about="Two LSTM layers of 650 units on Penn Treebank or WikiText-2, 39 epochs.",
         model=lstm_medium,
@@ -58,8 +49,7 @@ def ptb_medium() -> Run:
 
 def ptb_large() -> Run:
     """The budget is the network the paper found: hidden sizes of 310 and 275."""
-    return dataclasses.replace(
-        ptb_medium(),
+    return ptb_medium().replace(
         name="ptb-large",
         about="Two LSTM layers of 1500 units on Penn Treebank or WikiText-2, 55 epochs.",
         model=lstm_large,
@@ -88,8 +78,7 @@ def ptb_large_short() -> Run:
 
 def _short(run: Run, words: int) -> Run:
     about = f"The same in minutes on two cores: the first {words:,} words, 12 epochs.".replace(",", " ", 1)
-    return dataclasses.replace(
-        run,
+    return run.replace(
         name=f"{run.name}-short",
         about=about,
         epochs=12,
@@ -103,14 +92,15 @@ def _short(run: Run, words: int) -> Run:
 
 
 def load(run: Run) -> Words:
-    if run.data_dir is None:
+    config = run.data
+    if config.data_dir is None:
         raise ValueError(
             "give the folder that holds ptb.train.txt, wiki.train.tokens or train.txt and the valid and test files "
             "beside it: --data DIR"
         )
-    if run.held_out or run.size:
+    if config.held_out or config.size:
         raise ValueError("words come with splits of their own: leave out held_out and size")
-    words = word_files(run.data_dir, run.unroll, run.samples)
-    if run.classes not in (0, words.classes):
-        raise ValueError(f"the training file has {words.classes} different words: leave out classes={run.classes}")
+    words = word_files(config.data_dir, config.unroll, config.samples)
+    if config.classes not in (0, words.classes):
+        raise ValueError(f"the training file has {words.classes} different words: leave out classes={config.classes}")
     return words

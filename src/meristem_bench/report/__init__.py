@@ -1,1 +1,1 @@
-"""Pages and pictures: what may grow in a model, and what came of a run. Drawing runs needs the extra ``report``."""
+"""HTML pages: what may grow in a model, and the results of runs. Drawing runs needs the extra ``report``."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from meristem_bench.report.reading import legible
-from meristem_bench.report.style import INK, LINE, MUTED, SERIES, SERIES_DARK
+from meristem_bench.report.figure_style import INK, LINE, MUTED, SERIES, SERIES_DARK
+from meristem_bench.report.page_text import legible
 
 
 @dataclass(frozen=True)
@@ -15,34 +15,34 @@ class Table:
     """Rows of text; the first column is on the left, numbers are on the right."""
 
     title: str
-    sentence: str
+    caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    words: int = 1  # so many columns are words, not numbers
+    words: int = 1  # how many columns are words; the others are numbers
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A drawing as it stands in the page."""
+class PageFigure:
+    """A figure as it stands in the page."""
 
     name: str
     title: str
-    sentence: str
+    caption: str
     svg: str
     tall: bool
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it. One that is ``folded`` opens when it is asked to."""
+    """A heading and what stands under it; a ``folded`` section is closed until the reader opens it."""
 
     title: str
-    parts: tuple[Picture | Table, ...]
+    parts: tuple[PageFigure | Table, ...]
     folded: bool = False
 
 
 def page(title: str, about: str, remarks: Sequence[str], sections: Sequence[Section]) -> str:
-    """The whole page. ``remarks`` are sentences about what is not there."""
+    """The whole page; ``remarks`` are sentences about what is missing."""
     body = [f"<header><h1>{_text(title)}</h1><p>{_text(about)}</p></header>"]
     if remarks:
         items = "".join(f"<li>{_text(remark)}</li>" for remark in remarks)
@@ -62,18 +62,18 @@ def _text(text: str) -> str:
 
 
 def _section(section: Section) -> str:
-    inside = "".join(_picture(part) if isinstance(part, Picture) else _table(part) for part in section.parts)
+    inside = "".join(_figure(part) if isinstance(part, PageFigure) else _table(part) for part in section.parts)
     inside = f'<div class="parts">{inside}</div>'
     if section.folded:
         return f"<details><summary><h2>{_text(section.title)}</h2></summary>{inside}</details>"
     return f"<section><h2>{_text(section.title)}</h2>{inside}</section>"
 
 
-def _picture(picture: Picture) -> str:
-    kind = ' class="tall"' if picture.tall else ""
+def _figure(figure: PageFigure) -> str:
+    kind = ' class="tall"' if figure.tall else ""
     return (
-        f'<figure{kind} id="{_text(picture.name)}"><h3>{_text(picture.title)}</h3>{picture.svg}'
-        f"<figcaption>{_text(picture.sentence)}</figcaption></figure>\n"
+        f'<figure{kind} id="{_text(figure.name)}"><h3>{_text(figure.title)}</h3>{figure.svg}'
+        f"<figcaption>{_text(figure.caption)}</figcaption></figure>\n"
     )
 
 
@@ -81,7 +81,7 @@ def _table(table: Table) -> str:
     head = _row("th", table.head, table.words)
     rows = "".join(_row("td", row, table.words) for row in table.rows)
     return (
-        f'<div class="table"><h3>{_text(table.title)}</h3><p>{_text(table.sentence)}</p>'
+        f'<div class="table"><h3>{_text(table.title)}</h3><p>{_text(table.caption)}</p>'
         f'<div class="scroll"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div></div>\n'
     )
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from meristem_bench.report.legend import Legend, brief, legend
-from meristem_bench.report.space_drawing import Drawing
+from meristem_bench.report.group_legend import GroupLegend, brief, group_legend
+from meristem_bench.report.page_text import breakable, counted
+from meristem_bench.report.space_drawing import SpaceDrawing
 from meristem_bench.report.space_style import SCRIPT, STYLE
 
 _ROWS = 60  # of the table of groups; the rest is folded
@@ -16,19 +17,19 @@ _NAMES = 12  # of the modules that make, pass or read a group, in short form
 
 def space_page(content: Mapping[str, Any], title: str) -> str:
     """A page that draws what :func:`meristem.space.outline.outline` gives."""
-    known = legend(content)
+    legend = group_legend(content)
     sizes = [layer[side]["size"] for layer in content["layers"] for side in ("in", "out")]
     reasons: dict[str, list[str]] = {}
     for each in content["pinned"]:
         reasons.setdefault(each["name"], []).append(each["reason"])
     absent = {path: group for stage in content["stages"] for group, path in stage["blocks"]}
-    drawing = Drawing(known, max(sizes, default=1), reasons, absent)
+    drawing = SpaceDrawing(legend, max(sizes, default=1), reasons, absent)
     body = (
         f"<h1>{escape(title)}</h1>"
         '<p class="lead">What in this network may grow and shrink, what belongs together, and what has to stay.</p>'
         + _facts(content)
         + _layers(content, drawing)
-        + _groups(content["groups"], known, drawing, _first_rows(content["layers"], known))
+        + _groups(content["groups"], drawing, _first_rows(content["layers"], legend))
         + _stages(content["stages"])
         + _pinned(content["pinned"])
         + _notes(content["notes"])
@@ -55,20 +56,23 @@ def _facts(content: Mapping[str, Any]) -> str:
     blocks = sum(group["kind"] == "depth" for group in content["groups"])
     groups = len(content["groups"]) - blocks
     pinned = len(content["pinned"])
-    told = f"{_count(groups, 'group')} in {_count(len(content['layers']), 'layer')}"
-    more = [_count(blocks, "block") + " may be absent"] if blocks else []
-    more.append(_count(pinned, "place") + " pinned" if pinned else "nothing pinned")
-    facts.append(("structure", f"{told}<small>{', '.join(more)}</small>"))
+    structure = f"{counted(groups, 'group')} in {counted(len(content['layers']), 'layer')}"
+    more = [counted(blocks, "block") + " may be absent"] if blocks else []
+    more.append(counted(pinned, "place") + " pinned" if pinned else "nothing pinned")
+    facts.append(("structure", f"{structure}<small>{', '.join(more)}</small>"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     return f'<dl class="facts">{cells}</dl>'
 
 
-def _layers(content: Mapping[str, Any], drawing: Drawing) -> str:
+def _layers(content: Mapping[str, Any], drawing: SpaceDrawing) -> str:
     if not content["layers"]:
         return "<h2>The network</h2><p>It has no layer with a weight of two dimensions or more.</p>"
     key = [
         ('<span class="s c0">3</span>', "units of group 3"),
-        ('<span class="s fixed"></span>', "never changes; why is told beside it, or when it is pointed at"),
+        (
+            '<span class="s fixed"></span>',
+            "never changes; the reason stands beside it, or shows when it is pointed at",
+        ),
     ]
     parts = [drawing.legend.segments(layer[side]) for layer in content["layers"] for side in ("in", "out")]
     if any(len(part.groups) > 1 for bar in parts for part in bar):
@@ -88,23 +92,23 @@ def _layers(content: Mapping[str, Any], drawing: Drawing) -> str:
     )
 
 
-def _first_rows(layers: Sequence[Mapping[str, Any]], known: Legend) -> dict[str, int]:
-    """Where a group is first seen in the drawing; where it is made, if it is."""
-    found: dict[str, int] = {}
+def _first_rows(layers: Sequence[Mapping[str, Any]], legend: GroupLegend) -> dict[str, int]:
+    """The first row that shows each group: one that makes it, if there is one."""
+    first: dict[str, int] = {}
     for side in ("out", "in"):
         for place, layer in enumerate(layers):
-            for part in known.segments(layer[side]):
+            for part in legend.segments(layer[side]):
                 for group in part.groups:
-                    found.setdefault(group, place)
-    return found
+                    first.setdefault(group, place)
+    return first
 
 
-def _groups(groups: Sequence[Mapping[str, Any]], known: Legend, drawing: Drawing, first: Mapping[str, int]) -> str:
+def _groups(groups: Sequence[Mapping[str, Any]], drawing: SpaceDrawing, first: Mapping[str, int]) -> str:
     if not groups:
         return "<h2>Groups</h2><p>There are none: nothing in this network may change.</p>"
-    across = ""
+    footnote = ""
     if any(group.get("mixes_units") for group in groups):
-        across = " *: a norm, mean or softmax runs across the units, so what one computes depends on which others live."
+        footnote = " *: a norm, mean or softmax mixes the units, so what one computes depends on which others live."
     rows = [_group(group, drawing, first) for group in groups]
     more = ""
     if len(rows) > _ROWS:
@@ -114,7 +118,7 @@ def _groups(groups: Sequence[Mapping[str, Any]], known: Legend, drawing: Drawing
         )
     return (
         "<h2>Groups</h2><p>The units of a group live and die together with all they own in every module named here. A "
-        f"group's share counts the parameters that its units own, alone or with other groups.{across}</p>"
+        f"group's share counts the parameters that its units own, alone or with other groups.{footnote}</p>"
         f"{_table(rows[:_ROWS])}{more}"
     )
 
@@ -126,9 +130,9 @@ def _table(rows: Sequence[str]) -> str:
     )
 
 
-def _group(group: Mapping[str, Any], drawing: Drawing, first: Mapping[str, int]) -> str:
+def _group(group: Mapping[str, Any], drawing: SpaceDrawing, first: Mapping[str, int]) -> str:
     name = group["name"]
-    shown = _breakable(name)
+    shown = breakable(name)
     if name in first:
         shown = f'<a href="#l{first[name]}">{shown}</a>'
     kind = group["kind"] + (" *" if group.get("mixes_units") else "")
@@ -147,7 +151,7 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> str:
     if not stages:
         return ""
     rows = "".join(
-        f"<dt>{_breakable(stage['name'])}</dt><dd>{_count(len(stage['blocks']), 'block')} may be absent: "
+        f"<dt>{breakable(stage['name'])}</dt><dd>{counted(len(stage['blocks']), 'block')} may be absent: "
         f"{_names([path for _, path in stage['blocks']])}; {stage['fixed']} always there</dd>"
         for stage in stages
     )
@@ -166,7 +170,7 @@ def _pinned(pinned: Sequence[Mapping[str, Any]]) -> str:
     rows = "".join(
         f"<dt>{escape(reason)}</dt><dd>"
         + "; ".join(
-            f"{_names(names)} ({_count(units, 'unit')}{' each' * (len(names) > 1)})" for units, names in by.items()
+            f"{_names(names)} ({counted(units, 'unit')}{' each' * (len(names) > 1)})" for units, names in by.items()
         )
         + "</dd>"
         for reason, by in places.items()
@@ -184,7 +188,7 @@ def _notes(notes: Sequence[str]) -> str:
 
 def _names(names: Sequence[str]) -> str:
     short = brief(names)
-    shown = ", ".join(map(_breakable, short[:_NAMES]))
+    shown = ", ".join(map(breakable, short[:_NAMES]))
     return shown + (f" and {len(short) - _NAMES} more" if len(short) > _NAMES else "")
 
 
@@ -196,11 +200,3 @@ def _share(frac: float) -> str:
     if frac == 1.0:
         return "100%"
     return "more than 99.9%" if frac > 0.999 else f"{frac:.1%}"
-
-
-def _breakable(path: str) -> str:
-    return escape(path).replace(".", ".<wbr>")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,10 @@
+"""Runs: what a recipe returns, as data, and the loop that carries it out."""
+
+from meristem_bench.runs.data import Data, DataConfig
+from meristem_bench.runs.dropout import Dropout
+from meristem_bench.runs.growth import Growth
+from meristem_bench.runs.machine import Machine
+from meristem_bench.runs.optimizer import FineTuning, OptimizerConfig
+from meristem_bench.runs.run import Run
+
+__all__ = ["Data", "DataConfig", "Dropout", "FineTuning", "Growth", "Machine", "OptimizerConfig", "Run"]

@@ -1,10 +1,12 @@
-"""Learning rates as functions of progress, which runs from 0 to 1 over a run: the same shape whatever its length."""
+"""Learning-rate schedules: functions of progress, which runs from 0 to 1 over a run, so its length does not matter."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from meristem.errors import MeristemError
 
 _FORMS = (
     "cosine, constant, polynomial^0.9, steps/10@0.5,0.75 (divided by 10 at half and at three quarters of the run), or "
@@ -12,8 +14,9 @@ _FORMS = (
 )
 
 
-class Rate(Protocol):
-    """``str`` of a rate is what `parse_rate` reads back."""
+@runtime_checkable
+class LrSchedule(Protocol):
+    """``str`` of a schedule is what `parse_lr_schedule` reads back."""
 
     def factor(self, progress: float) -> float:
         """What the initial learning rate is multiplied by."""
@@ -33,6 +36,8 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Constant:
+    """Never changes."""
+
     def factor(self, progress: float) -> float:
         return 1.0
 
@@ -93,9 +98,10 @@ class Decay:
         return f"decay/{_text(self.divisor)}@{self.after}/{self.of}"
 
 
-def parse_rate(text: str) -> Rate:
-    """
-    >>> parse_rate("steps/5@0.3,0.6").factor(0.7)
+def parse_lr_schedule(text: str) -> LrSchedule:
+    """The schedule that a text stands for.
+
+    >>> parse_lr_schedule("steps/5@0.3,0.6").factor(0.7)
     0.04
     """
     name, _, rest = text.replace("^", "/").partition("/")
@@ -117,9 +123,9 @@ def parse_rate(text: str) -> Rate:
     return _refused(text)
 
 
-def warmed(rate: Rate, step: int, steps: int, warmup_steps: int) -> float:
-    """The factor at a step; during the first ones it rises evenly from almost nothing."""
-    return rate.factor(step / steps) * min(1.0, (step + 1) / (warmup_steps + 1))
+def factor_with_warmup(schedule: LrSchedule, step: int, steps: int, warmup_steps: int) -> float:
+    """The factor at a step; over the first ``warmup_steps`` it rises linearly from almost nothing."""
+    return schedule.factor(step / steps) * min(1.0, (step + 1) / (warmup_steps + 1))
 
 
 def _text(value: float) -> str:
@@ -135,5 +141,5 @@ def _positive(text: str) -> float:
     return value
 
 
-def _refused(text: str) -> Rate:
-    raise ValueError(f"a learning rate cannot follow {text!r}; write {_FORMS}")
+def _refused(text: str) -> LrSchedule:
+    raise MeristemError(f"a learning rate cannot follow {text!r}; write {_FORMS}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,13 @@ from meristem.errors import FileError, MeristemError, TraceError
 from meristem.grower import Grower
 from meristem.space.space import Space
 from meristem.tracing.trace import trace
+from meristem_bench.runs.data import Data
+from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.lr_schedule import warmed
-from meristem_bench.runs.memory import keep_freed_memory
-from meristem_bench.runs.run import (
-    DENSE,
-    DIRECT,
-    MOVABLE,
-    Data,
-    Record,
-    Run,
-    finished_result,
-    known_settings,
-)
-
-Network = Callable[..., Any]  # called with inputs, and with a state where one is carried on
+from meristem_bench.runs.lr_schedule import factor_with_warmup
+from meristem_bench.runs.machine import Network, compiled
+from meristem_bench.runs.result import Result, finished_result
+from meristem_bench.runs.run import Run
 
 
 @dataclass
@@ -53,16 +45,15 @@ class Training:
 
     def network(self) -> Network:
         """What is trained in the coming epoch: the model as it is now."""
-        if not self.run.compile:
+        if not self.run.machine.compile:
             return self.model
         state = (self.grower.widths, self.grower.growing)  # gates are compiled in
         if self._compiled is None or self._compiled[0] != state:
-            torch.compiler.reset()  # forgets the sizes it had before; otherwise torch soon gives up compiling
-            self._compiled = (state, compilable(torch.compile(self.model, dynamic=False)))
+            self._compiled = (state, compiled(self.model))
         return self._compiled[1]
 
-    def keep(self, path: Path) -> None:
-        """Everything the run needs to go on, and its settings: a folder whose description was edited is found out."""
+    def save(self, path: Path) -> None:
+        """Write all the run needs to go on, and its settings: that its description was edited must not go unnoticed."""
         self.grower.checkpoint(
             path,
             scheduler=self.scheduler.state_dict(),
@@ -72,70 +63,71 @@ class Training:
         )
 
     def resume(self, path: Path, may_differ: Collection[str] = ()) -> None:
-        """Go on from what was kept; ``may_differ`` are settings that need not be those of the run."""
+        """Go on from what was saved; ``may_differ`` are settings that need not be those of the run."""
         extra = self.grower.resume(path)
         try:
             self.scheduler.load_state_dict(extra["scheduler"])
             self.order.set_state(extra["order"])
             self.seconds = float(extra["seconds"])
-            settings = known_settings(extra["settings"])
+            saved = with_defaults(extra["settings"])
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
         for name, value in self.run.settings.items():
-            if name not in (*MOVABLE, *may_differ) and (was := settings.get(name)) != value:
+            if name not in (*CHANGEABLE_ON_RESUME, *may_differ) and (was := saved.get(name)) != value:
                 raise FileError(f"{path} was written with {name}={was}, but {name}={value} is described beside it")
         taken, steps = self.scheduler.last_epoch, self.data.steps(self.run.batch)
         if taken != self.grower.epoch * steps:  # perhaps --data names another data set
             raise FileError(
-                f"the run in {path.parent} had {taken // max(1, self.grower.epoch)} steps an epoch, but the data have "
+                f"the run in {path.parent} had {taken // max(1, self.grower.epoch)} steps per epoch, but the data have "
                 f"{steps} now: give it the data it was started with"
             )
 
 
 def build(run: Run, history: Path | None) -> Training:
     """Make all pieces of a run from its seed. Nothing is written but an empty history."""
-    device = prepare(run)
-    data, example, steps = read_data(run)
+    device = run.machine.prepare()
+    data = load_data(run)
+    example, steps = tuple(value.to(device) for value in data.example), data.steps(run.batch) * run.epochs
     torch.manual_seed(run.seed)
     np.random.seed(run.seed % 2**32)
     random.seed(run.seed)
-    model = made_model(run, data).to(device)
-    if run.channels_last:
+    model = build_model(run, data).to(device)
+    if run.machine.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = optim.SGD(parameter_groups(run, model), run.lr, run.momentum, nesterov=run.nesterov)
+    optimizer = run.optimizer.build(model)
     scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
-    given = tuple(value.to(device) for value in example)
     grower = Grower(
         model,
         optimizer,
-        given,
-        space=traced(run, model, given),
-        budget=Budget(params="100%") if run.method == DENSE else run.budget,
+        example,
+        space=trace_model(run, model, example),
+        budget=Budget(params="100%") if run.growth.is_dense else run.growth.budget,
         epochs=run.epochs,
-        fine_tune=run.fine_tune,
-        method=chosen_method(run),
+        fine_tune=run.fine_tuning.epochs,
+        method=method_of(run),
         seed=run.seed,
         batch_size=run.batch,
         history=history,
     )
-    if run.method == DIRECT:
-        grower.ledger = grower.ledger.with_other_runs(float(grown_result(run)["spend_macs"]))
+    if run.growth.needs_widths:
+        grower.ledger = grower.ledger.with_other_runs(float(retrained_result(run)["spend_macs"]))
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
 
 
 def lr_factor(run: Run, step: int, steps: int) -> float:
     """What the learning rate is multiplied by: along one curve over growing, along a new one over fine-tuning."""
-    if step < steps or not run.fine_tune:
-        return warmed(run.rate, step, steps, round(run.warmup * steps / run.epochs))
-    progress = (step - steps) / (run.fine_tune * steps // run.epochs)
-    return (run.fine_tune_rate or run.rate).factor(progress) * (run.fine_tune_lr / run.lr if run.fine_tune_lr else 1.0)
+    growing, tuning = run.optimizer, run.fine_tuning
+    if step < steps or not tuning.epochs:
+        return factor_with_warmup(growing.schedule, step, steps, round(growing.warmup * steps / run.epochs))
+    progress = (step - steps) / (tuning.epochs * steps // run.epochs)
+    return (tuning.schedule or growing.schedule).factor(progress) * (tuning.lr / growing.lr if tuning.lr else 1.0)
 
 
-def traced(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
+def trace_model(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
     """What may grow; a state that is carried on stands second among what the model is given and what it returns."""
-    pinned = [pattern.strip() for pattern in run.pin.split(",") if pattern.strip()]
+    carried = 1 if run.data.unroll else None
     try:
-        return trace(model, example, pin=pinned, depth=run.depth, carried=1 if run.unroll else None)
+        return trace(model, example, pin=run.growth.pinned, depth=run.growth.depth, carried=carried)
     except TraceError as error:
         if "carried" not in str(error):
             raise
@@ -145,51 +137,32 @@ def traced(run: Run, model: nn.Module, example: tuple[Tensor, ...]) -> Space:
         ) from None
 
 
-def prepare(run: Run) -> torch.device:
-    """Settings of the process that the outcome or the time depends on, and the device of the run."""
-    device = usable_device(run.device)
-    if device.type == "cpu":
-        keep_freed_memory()
-    if run.threads:
-        torch.set_num_threads(run.threads)
-    if device.type == "cuda":
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    return device
-
-
-def read_data(run: Run) -> tuple[Data, tuple[Tensor, ...], int]:
-    """The data, one sample of them, and how many steps growing will have."""
+def load_data(run: Run) -> Data:
+    """The data; refuses those that are not there, or have no sample or too few for a step."""
     try:
         data = run.load(run)
         if data is None:
             raise ValueError(
                 "its load returned nothing; it must return the data, e.g. meristem_bench.data.arrays.Arrays"
             )
-        return data, data.example, data.steps(run.batch) * run.epochs
+        _ = data.example, data.steps(run.batch)
+        return data
     except (ValueError, OSError) as error:
         raise MeristemError(f"{run.name}: {error}") from None
 
 
-def _kept(run: Run) -> float:
-    """The share that dropout keeps. A lasso holds a network back as dropout does: under it the weaker of the two."""
-    if run.method == DENSE:
-        return run.keep_dense or run.keep
-    lasso = run.method != DIRECT and named_method(run.method).lasso
-    return max(run.keep, run.keep_dense) if lasso else run.keep
-
-
-def made_model(run: Run, data: Data | None = None) -> nn.Module:
-    """At full size, for as many classes as the run says, or else as the data have found for themselves (words)."""
-    known = {
-        "classes": run.classes or getattr(data, "classes", 0),
-        "keep": _kept(run),
-    }
+def build_model(run: Run, data: Data | None = None) -> nn.Module:
+    """The model at full size, for as many classes as the run says, or else as the data have (words)."""
     if run.network is not None:
         return run.model()
+    arguments = {
+        "classes": run.data.classes or getattr(data, "classes", 0),
+        "keep": run.dropout.kept_share(run.growth),
+    }
     try:
-        model = run.model(**{name: value for name, value in known.items() if value})
+        model = run.model(**{name: value for name, value in arguments.items() if value})
     except TypeError as error:
-        name = next((name for name in known if f"'{name}'" in str(error)), None)
+        name = next((name for name in arguments if f"'{name}'" in str(error)), None)
         if name is None:
             raise
         what = {"classes": "a fixed number of classes", "keep": "no dropout that could be set"}[name]
@@ -199,52 +172,19 @@ def made_model(run: Run, data: Data | None = None) -> nn.Module:
     return model
 
 
-def parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
-    """One group, or two where some parameters are not decayed."""
-    decayed = {name: run.decays(name, parameter) for name, parameter in model.named_parameters()}
-    groups = [
-        {"params": [p for name, p in model.named_parameters() if decayed[name] is kind], "weight_decay": decay}
-        for kind, decay in ((True, run.weight_decay), (False, 0.0))
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def chosen_method(run: Run) -> Method:
-    if run.method == DENSE:  # a network of fixed size whose size is all of it
+def method_of(run: Run) -> Method:
+    """The method of the run, with widths to train if it needs some."""
+    if run.growth.is_dense:  # a network of fixed size whose size is all of it
         return dataclasses.replace(uniform(), native_scale=False)
-    return direct(grown_result(run)["widths"]) if run.method == DIRECT else named_method(run.method)
+    return direct(retrained_result(run)["widths"]) if run.growth.needs_widths else named_method(run.growth.method)
 
 
-def grown_result(run: Run) -> Record:
-    """What came out of the run whose network is trained from scratch."""
-    if run.widths is None:
+def retrained_result(run: Run) -> Result:
+    """The result of the run whose network is trained from scratch."""
+    widths = run.growth.widths
+    if widths is None:
         raise MeristemError("the method direct needs the folder of a finished run: --set widths=runs/digits-seed0")
-    result = finished_result(Folder(Path(run.widths)))
+    result = finished_result(Folder(Path(widths)))
     if result is None or not isinstance(result.get("widths"), dict):
-        raise MeristemError(f"{run.widths} is not the folder of a finished run, so it has no widths to train")
+        raise MeristemError(f"{widths} is not the folder of a finished run, so it has no widths to train")
     return result
-
-
-def usable_device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise MeristemError(f"the device {name!r} cannot be used here: {reason}") from None
-    return device
-
-
-def compilable(model: Network) -> Network:
-    """A compiled model whose compiler's trouble (there may be none on this machine) is told in one sentence."""
-
-    def call(*given: Any) -> Any:
-        try:
-            return model(*given)
-        except Exception as error:
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                raise
-            reason = " ".join(str(error).split("\n")[:2]).strip()
-            raise MeristemError(f"torch cannot compile this model here ({reason}); leave out compile") from None
-
-    return call

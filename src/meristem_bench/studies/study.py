@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,11 @@ from meristem.control.method_text import named_method
 from meristem.control.rivals.autogrow import AutoGrow
 from meristem.errors import MeristemError
 from meristem.io.atomic import replace_file
+from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.run import DENSE, DIRECT, MOVABLE, Record, Run, finished_result, known_settings
+from meristem_bench.runs.growth import DENSE, DIRECT
+from meristem_bench.runs.result import Result, finished_result
+from meristem_bench.runs.run import Run
 from meristem_bench.runs.settings import budget_text
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
@@ -40,9 +43,14 @@ class Case:
     def title(self) -> str:
         return f"{self.budget}  {self.arm}" if self.budget else self.arm
 
+    def with_arm(self, arm: str) -> Case:
+        return dataclasses.replace(self, arm=arm)
+
 
 @dataclass(frozen=True)
 class Study:
+    """A run under several methods, budgets and seeds."""
+
     source: str  # the recipe's name
     run: Run  # what all arms share
     arms: tuple[str, ...]
@@ -56,13 +64,13 @@ class Study:
         for arm in self.arms:
             if arm not in (GROWN, DENSE, DIRECT):
                 named_method(arm, besides=(GROWN, DENSE, DIRECT), what="arm")
-        if self.by_budget and GROWN in self.arms and self.run.method in (DENSE, DIRECT):
-            raise MeristemError(f"nothing grows under the method {self.run.method}; name it by --arms instead")
+        if self.by_budget and GROWN in self.arms and self.run.growth.method in (DENSE, DIRECT):
+            raise MeristemError(f"nothing grows under the method {self.run.growth.method}; name it by --arms instead")
         if DIRECT in self.arms and GROWN not in self.arms:
             raise MeristemError("the arm direct trains the widths of the arm grown: name both")
 
     def cases(self) -> Iterator[Case]:
-        """In the order in which they are run: direct design comes after what it is made from."""
+        """All runs, in the order in which they are run: direct design comes after what it is made from."""
         arms = sorted(dict.fromkeys(self.arms), key=lambda arm: (arm == DENSE, arm == DIRECT))
         for seed, budget, arm in itertools.product(self.seeds, self.budgets, arms):
             if _has_budget(arm):
@@ -73,58 +81,70 @@ class Study:
 
     def folder(self, case: Case) -> Folder:
         within = self.out / budget_text(case.budget) if case.budget and self.by_budget else self.out
-        return Folder(
-            within / f"{case.arm.replace(':', '_')}-seed{case.seed}"
-        )  # a colon is no part of a name everywhere
+        arm = case.arm.replace(":", "_")  # a colon is not allowed in file names everywhere
+        return Folder(within / f"{arm}-seed{case.seed}")
 
-    def settled(self, case: Case) -> Run:
+    def run_of(self, case: Case) -> Run:
         """The run of one case; refuses a folder in which another was begun."""
+        run, folder = self.run.replace(**self._changes(case)), self.folder(case)
+        content = folder.described() if folder.description.exists() else None
+        if content is None:
+            return run if run.machine.threads else run.replace(threads=self.threads)
+        begun = {**with_defaults(content.get("settings") or {}), "network": content.get("network")}
+        if not run.machine.threads:
+            run = run.with_settings({"threads": begun.get("threads", self.threads)})
+        for name, value in {**run.settings, "network": run.network}.items():
+            if name not in CHANGEABLE_ON_RESUME and (was := begun.get(name)) != value:
+                raise MeristemError(
+                    f"the run in {folder.path} was started with {name}={was}, not {value}: "
+                    f"give the same settings to go on with it, or another --out"
+                )
+        return run
+
+    def _changes(self, case: Case) -> dict[str, Any]:
+        """How the run of a case differs from what all cases share."""
         changes: dict[str, Any] = {"seed": case.seed}
         if case.arm != DENSE:  # which needs none said
             changes["budget"] = case.budget or Budget(params="100%")
         if case.arm != GROWN:
             changes["method"] = case.arm
         if case.arm == DIRECT:
-            changes["widths"] = str(self.folder(dataclasses.replace(case, arm=GROWN)).path.resolve())
-        run, folder = dataclasses.replace(self.run, **changes), self.folder(case)
-        content = folder.described() if folder.description.exists() else None
-        begun = {**known_settings(content.get("settings") or {}), "network": content.get("network")} if content else {}
-        if not run.threads:
-            run = run.with_settings({"threads": begun.get("threads", self.threads)})
-        if content:
-            wanted = {**run.settings, "network": run.network}
-            for name, value in wanted.items():
-                if name not in MOVABLE and (was := begun.get(name)) != value:
-                    raise MeristemError(
-                        f"the run in {folder.path} was started with {name}={was}, not {value}: "
-                        f"give the same settings to go on with it, or another --out"
-                    )
-        return run
+            changes["widths"] = str(self.folder(case.with_arm(GROWN)).path.resolve())
+        return changes
 
-    def result(self, case: Case) -> Record | None:
-        """What came out, if it is known. A direct design that is the uniform network is not trained twice."""
+    def result(self, case: Case) -> Result | None:
+        """The result, if there is one. A direct design that is the uniform network is not trained twice."""
         result = finished_result(self.folder(case))
         if result is None and case.arm == DIRECT:
-            grown, same = (finished_result(self.folder(dataclasses.replace(case, arm=arm))) for arm in (GROWN, UNIFORM))
-            if grown and same and grown["widths"] == same["widths"]:
-                total = same["spend_frac"] + grown["spend_macs"] / same["full"]["spend_macs"]
-                return {**same, "method": DIRECT, "total_spend_frac": total}
+            grown, uniform = (finished_result(self.folder(case.with_arm(arm))) for arm in (GROWN, UNIFORM))
+            if grown and uniform and grown["widths"] == uniform["widths"]:
+                total = uniform["spend_frac"] + grown["spend_macs"] / uniform["full"]["spend_macs"]
+                return {**uniform, "method": DIRECT, "total_spend_frac": total}
         return result
 
-    def rows(self) -> list[tuple[str, list[Record]]]:
-        """The results of each arm and budget, over the seeds, as far as they are known."""
-        found: dict[str, list[Record]] = {}
-        for case in sorted(self.cases(), key=self._place):
-            if result := self.result(case):
-                found.setdefault(case.title, []).append(result)
-        return list(found.items())
+    def can_start(self, case: Case, unfinished: Collection[Case]) -> bool:
+        """Whether all is there that a run needs, while others are ``unfinished``.
 
-    def _place(self, case: Case) -> tuple[bool, bool, int]:
+        A direct design needs the grown network, and waits for the uniform one, which may be the same.
+        """
+        if case.arm != DIRECT:
+            return True
+        return self.result(case.with_arm(GROWN)) is not None and case.with_arm(UNIFORM) not in unfinished
+
+    def rows(self) -> list[tuple[str, list[Result]]]:
+        """The results of each arm and budget, over the seeds, as far as there are any."""
+        results: dict[str, list[Result]] = {}
+        for case in sorted(self.cases(), key=self._table_order):
+            if result := self.result(case):
+                results.setdefault(case.title, []).append(result)
+        return list(results.items())
+
+    def _table_order(self, case: Case) -> tuple[bool, bool, int]:
         """The full model first, then budget by budget, then what has none."""
         return case.arm != DENSE, case.budget is None, self.budgets.index(case.budget) if case.budget else 0
 
     def write_table(self) -> Path:
-        """All results as ``results.csv``, one line a run."""
+        """Write all results as ``results.csv``, one line per run."""
         path = self.out / "results.csv"
 
         def write(beside: Path) -> None:

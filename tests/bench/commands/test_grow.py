@@ -23,6 +23,7 @@ import torch
 import meristem
 from meristem_bench.cli import main
 from meristem_bench.models.resnet_cifar import ResNetCifar
+from meristem_bench.recipes.lookup import find_run
 from meristem_bench.show.progress import Progress
 from meristem_bench.show.result_tables import result_table
 from tiny_recipe import SLOW, tiny_recipe
@@ -159,14 +160,12 @@ def record(epoch: int) -> dict[str, Any]:
 
 
 def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    import users_recipe
-
     monkeypatch.setenv("COLUMNS", "200")
-    shown, run = Terminal(), users_recipe.tiny()
+    shown, run = Terminal(), find_run("users_recipe:tiny")
     progress = Progress(shown, plain=True)
     space = meristem.trace(run.model(), torch.randn(2, 6))
-    known = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
-    grower = type("Grower", (), known)
+    attributes = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
+    grower = type("Grower", (), attributes)
     progress.start(run, grower)  # type: ignore[arg-type]
     head = shown.getvalue()
     assert head.splitlines()[1] == "resumed after epoch 1"
@@ -256,7 +255,7 @@ def test_ctrl_c_before_the_first_step_leaves_nothing(
     def press(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("meristem_bench.runs.training.usable_device", press)
+    monkeypatch.setattr("meristem_bench.runs.machine.usable_device", press)
     assert grow("--out", "run") == 130
     assert "stopped before the first step; nothing is left behind" in capsys.readouterr().err
     assert not Path("run").exists()
@@ -274,9 +273,9 @@ def test_a_run_in_use_is_left_alone(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_export_at_any_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    import users_recipe
-
     interrupted(monkeypatch, "--out", "run")
+    import users_recipe  # the run has found it in the current folder
+
     assert main(["export", "run", "--out", "small", "--recipe", "users_recipe:tiny"]) == 0
     assert "The network after epoch 2 of 3 is in small" in capsys.readouterr().out
     meristem.load("small", users_recipe.network())

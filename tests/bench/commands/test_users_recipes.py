@@ -58,9 +58,18 @@ def test_a_recipe_named_like_one_of_ours_is_not_taken_for_it(here: Path, capsys:
         ("    return Arrays(", "    Arrays(", "tiny: its load returned nothing; it must return the data"),
         ("    return nn.Seq", "    nn.Seq", "tiny: its model function returned NoneType, expected an nn.Module"),
         ("epochs=3", 'epochs="3"', "epochs must be a whole number, got '3' (str)"),
-        ("threads=1", "samples=1e3", "samples must be a whole number, got 1000.0 (float)"),
+        (
+            '"machine": Machine(threads=1)',
+            '"data": DataConfig(samples=1e3)',
+            "samples must be a whole number, got 1000.0 (float)",
+        ),
         ("lr=0.1", "lr=None", "lr must be a number, got None (NoneType)"),
-        ("threads=1", "data_dir=__import__('pathlib').Path('x')", "data_dir must be text, got PosixPath('x')"),
+        (
+            '"machine": Machine(threads=1)',
+            """"data": DataConfig(data_dir=__import__('pathlib').Path('x'))""",
+            "data_dir must be text, got PosixPath('x')",
+        ),
+        ("threads=1", "bf16=1", "bf16 must be yes or no, got 1 (int)"),
     ],
 )
 def test_mistakes_in_a_recipe_of_the_users_own(

@@ -6,7 +6,6 @@ short recipes that can use them run on those too, on a part of them.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -20,14 +19,15 @@ from PIL import Image
 import meristem
 from meristem.methods import paper_nas
 from meristem_bench.cli import main
-from meristem_bench.commands.recipes import recipe, recipes
 from meristem_bench.models.mobilenet import MobileNetV1
+from meristem_bench.recipes import RECIPES
+from meristem_bench.recipes.lookup import find_run
+from meristem_bench.runs import Run
 from meristem_bench.runs.folder import Folder, read_json
-from meristem_bench.runs.run import DENSE, Run
-from meristem_bench.runs.training import made_model
+from meristem_bench.runs.training import build_model
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
-GROWN = [name for name in recipes() if not name.endswith("-dense")]
+GROWN = [name for name in RECIPES if not name.endswith("-dense")]
 SHORT = [name for name in GROWN if name.endswith("-short") and "-nas-" not in name]  # that one has a test of its own
 FULL = [name for name in GROWN if not name.endswith("-short")]
 SAMPLES = {"imagenet": SHARED / "imagenet-sample" / "imagenette-224", "voc": SHARED}
@@ -80,11 +80,11 @@ def kind(name: str) -> str:
 
 def test_every_recipe_has_a_short_and_a_dense_form() -> None:
     for name in FULL:
-        assert name == "digits" or f"{name}-short" in recipes()
+        assert name == "digits" or f"{name}-short" in RECIPES
     for name in GROWN:
-        run, full = recipe(name), recipe(f"{name}-dense")
+        run, full = find_run(name), find_run(f"{name}-dense")
         assert run.name == name
-        assert (full.name, full.method) == (f"{name}-dense", DENSE)
+        assert (full.name, full.growth.method) == (f"{name}-dense", "dense")
         assert full.about == f"The full model of {name}, trained the same way."
         changed = {key for key, value in full.settings.items() if value != run.settings[key]}
         assert changed == {"method"}
@@ -103,7 +103,7 @@ def test_every_recipe_has_a_short_and_a_dense_form() -> None:
 def test_settings_are_those_of_the_paper(
     name: str, epochs: int, batch: int, lr: float, rate: str, weight_decay: float, budget: str
 ) -> None:
-    found = recipe(name).settings
+    found = find_run(name).settings
     assert (found["epochs"], found["batch"], found["lr"]) == (epochs, batch, lr)
     assert (found["rate"], found["weight_decay"], found["budget"]) == (rate, weight_decay, budget)
     assert found["momentum"] == 0.9
@@ -118,7 +118,7 @@ def test_settings_are_those_of_the_paper(
     ],
 )
 def test_settings_of_language_models_are_the_published_ones(name: str, wanted: tuple[object, ...]) -> None:
-    found = recipe(name).settings
+    found = find_run(name).settings
     names = ("epochs", "rate", "unroll", "clip", "keep", "keep_dense", "budget")
     assert tuple(found[key] for key in names) == wanted
     assert (found["batch"], found["lr"], found["momentum"], found["weight_decay"]) == (20, 1, 0, 0)
@@ -135,27 +135,31 @@ def test_the_mobilenets_get_the_papers_share_of_a_narrower_ones_macs(
     with torch.device("meta"):
         narrower = MobileNetV1(width)
     macs = meristem.count_macs(meristem.trace(narrower, torch.zeros(1, 3, size, size, device="meta")))
-    run = recipe(name)
-    assert run.size == size
-    assert run.budget.macs == pytest.approx(share * macs, rel=1e-4)
-    assert run.budget.macs <= share * macs
-    undecayed = [p.shape for name, p in made_model(run).named_parameters() if not run.decays(name, p)]
+    run = find_run(name)
+    assert run.data.size == size
+    assert run.growth.budget.macs == pytest.approx(share * macs, rel=1e-4)
+    assert run.growth.budget.macs <= share * macs
+    undecayed = [p.shape for name, p in build_model(run).named_parameters() if not run.optimizer.decays(name, p)]
     assert len(undecayed) == 13
     assert all(shape[1:] == (1, 3, 3) for shape in undecayed)
 
 
 def test_depth_is_fine_tuned_as_in_the_paper() -> None:
-    deep = {name: recipe(name).fine_tune for name in FULL if recipe(name).depth and not name.endswith("-nas")}
+    deep = {
+        name: find_run(name).fine_tuning.epochs
+        for name in FULL
+        if find_run(name).growth.depth and not name.endswith("-nas")
+    }
     assert deep == {name: 40 if "cifar10" in name else 20 for name in deep}
     assert len(deep) == 4
-    assert not any(recipe(name).fine_tune for name in GROWN if name not in deep)
+    assert not any(find_run(name).fine_tuning.epochs for name in GROWN if name not in deep)
 
 
 def test_the_search_has_the_papers_budget_and_bases() -> None:
     """Its lambda 1, of units, is 2.0 and its lambda 2, of blocks, 0.1."""
-    run, method = recipe("bottleneck4-resnet-imagenet-nas"), paper_nas()
-    assert run.budget.params == 7_000_000
-    assert (run.method, run.depth) == ("paper-nas", True)
+    run, method = find_run("bottleneck4-resnet-imagenet-nas"), paper_nas()
+    assert run.growth.budget.params == 7_000_000
+    assert (run.growth.method, run.growth.depth) == ("paper-nas", True)
     assert method.controller.deep_base == 2.0
     assert method.controller.deep_base * method.scores.block_weight == pytest.approx(0.1)
 
@@ -170,7 +174,7 @@ def few_steps(run: Run, kind: str) -> Run:
     few = {"cifar10": (8, 4, 16), "imagenet": (10, 8, 16), "voc": (2, 2, 4)}[kind]
     settings = dict(zip(("held_out", "batch", "samples"), few, strict=True))
     settings["epochs"] = 3
-    if run.size > 32 and kind == "imagenet":
+    if run.data.size > 32 and kind == "imagenet":
         settings["size"] = 32
     return run.with_settings({**settings, "threads": 1, **({"size": 65} if kind == "voc" else {})})
 
@@ -183,12 +187,12 @@ def flags(run: Run, base: Run) -> list[str]:
 def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_result_again(
     name: str, made: dict[str, Path], tmp_path: Path
 ) -> None:
-    run = few_steps(recipe(name), kind(name))
+    run = few_steps(find_run(name), kind(name))
     out = str(tmp_path / "run")
-    assert main(["grow", name, "--data", str(made[kind(name)]), "--out", out, *flags(run, recipe(name))]) == 0
+    assert main(["grow", name, "--data", str(made[kind(name)]), "--out", out, *flags(run, find_run(name))]) == 0
     result = read_json(Folder(Path(out)).result)
     for metric in ("params", "macs"):
-        if (cap := getattr(run.budget, metric)) is not None:
+        if (cap := getattr(run.growth.budget, metric)) is not None:
             assert result[f"{metric}_frac"] <= float(cap.rstrip("%")) / 100
             assert result[f"{metric}_frac"] > float(cap.rstrip("%")) / 100 - 0.01
     fresh = subprocess.run(
@@ -203,9 +207,9 @@ def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_resul
 def test_what_was_found_is_trained_from_scratch_by_one_command(made: dict[str, Path], tmp_path: Path) -> None:
     """The same widths and the same blocks, with other weights; what the search cost is part of the total."""
     name = "bottleneck4-resnet-imagenet-nas-short"
-    run = dataclasses.replace(few_steps(recipe(name), "imagenet"), epochs=2)  # in a third all blocks would come
+    run = few_steps(find_run(name), "imagenet").replace(epochs=2)  # in a third all blocks would come
     out = tmp_path / "out"
-    words = ["--data", str(made["imagenet"]), "--out", str(out), *flags(run, recipe(name))]
+    words = ["--data", str(made["imagenet"]), "--out", str(out), *flags(run, find_run(name))]
     assert main(["sweep", name, "--arms", "grown,direct", *words]) == 0
     folders = [Folder(out / "params=12.2%" / f"{arm}-seed0") for arm in ("grown", "direct")]
     grown, direct = (read_json(folder.result) for folder in folders)

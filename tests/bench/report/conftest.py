@@ -26,10 +26,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
         pytest.skip("no Chromium on this machine")
     with sync_playwright() as playing:
-        opened = playing.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        opened = playing.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield opened
         opened.close()

@@ -15,13 +15,13 @@ from playwright.sync_api import Browser
 
 from meristem.errors import FileError
 from meristem_bench.cli import main
-from meristem_bench.report.bundles import bundled
-from meristem_bench.report.curves import curve_drawings, epoch_share
-from meristem_bench.report.reading import read_run
+from meristem_bench.report.curve_figures import curve_figures, epoch_share
+from meristem_bench.report.experiments import group_by_experiment
+from meristem_bench.report.figure_style import ReportFigure
 from meristem_bench.report.report import write_report
-from meristem_bench.report.structure import stage_members
-from meristem_bench.report.style import Drawing
-from meristem_bench.report.tradeoff import tradeoff_drawings
+from meristem_bench.report.run_reader import read_run
+from meristem_bench.report.structure_figures import stage_members
+from meristem_bench.report.tradeoff_figures import tradeoff_figures
 from run_folders import write_run
 
 ALWAYS = {"accuracy", "loss", "cost", "epoch-macs", "total-macs", "seconds"}
@@ -92,21 +92,21 @@ def test_ids_are_unique_and_colours_are_variables(several: Path) -> None:
 
 
 def test_a_group_table_names_first_most_and_last(runs: Path, single: Path) -> None:
-    shown = read_run(runs / "deep")
+    run = read_run(runs / "deep")
     text = (single / "report.html").read_text(encoding="utf-8")
-    for group in shown.full:
+    for group in run.full:
         assert f"<td>{group}</td>" in text
 
 
 def test_an_epochs_cost_is_the_difference_of_the_totals(runs: Path) -> None:
-    shown = read_run(runs / "study" / "a")
-    assert epoch_share(shown) == pytest.approx(100 * shown.column("macs_frac"))
+    run = read_run(runs / "study" / "a")
+    assert epoch_share(run) == pytest.approx(100 * run.column("macs_frac"))
 
 
 def test_stages_hold_every_width_group_once(runs: Path) -> None:
-    shown = read_run(runs / "deep")
-    members = [name for _, names in stage_members(shown, shown.width_groups) for name in names]
-    assert sorted(members) == sorted(shown.width_groups)
+    run = read_run(runs / "deep")
+    members = [name for _, names in stage_members(run, run.width_groups) for name in names]
+    assert sorted(members) == sorted(run.width_groups)
 
 
 def test_an_unfinished_run_of_an_odd_name_gives_a_report_and_says_so(
@@ -153,7 +153,7 @@ def test_a_metric_of_any_name_stays_in_its_place(runs: Path, tmp_path: Path) -> 
     assert "not known" in text
 
 
-def test_bad_arguments_are_told_in_one_sentence(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_give_one_sentence(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     (tmp_path / "file").write_text("")
@@ -239,28 +239,29 @@ def _light(colour: str) -> int:
 # --- experiments that have not all in common ---
 
 
-def texts(drawing: Drawing) -> list[str]:
-    (axes,) = drawing.figure.axes
+def texts(report_figure: ReportFigure) -> list[str]:
+    (axes,) = report_figure.figure.axes
     return [text.get_text() for text in (*axes.texts, *axes.get_yticklabels())]
 
 
 def test_each_total_is_a_share_of_its_own_full_model(tmp_path: Path) -> None:
     """A run of twice the epochs beside it does not halve the share of a run."""
-    found = [read_run(write_run(tmp_path / str(epochs), epochs=epochs)) for epochs in (4, 8)]
-    alone, together = (list(curve_drawings(bundled(runs))) for runs in (found[:1], found))
+    reported = [read_run(write_run(tmp_path / str(epochs), epochs=epochs)) for epochs in (4, 8)]
+    alone, together = (list(curve_figures(group_by_experiment(runs))) for runs in (reported[:1], reported))
     (share,) = re.findall(r"\(.*%\)", " ".join(texts(figure(alone, "total-macs"))))
-    shown = texts(figure(together, "total-macs"))
-    assert any(share in text for text in shown)
-    assert sum(text.startswith("full model for") for text in shown) == 2
-    same = curve_drawings(bundled([found[0], read_run(write_run(tmp_path / "u", epochs=4, method="uniform"))]))
+    labels = texts(figure(together, "total-macs"))
+    assert any(share in text for text in labels)
+    assert sum(text.startswith("full model for") for text in labels) == 2
+    uniform = read_run(write_run(tmp_path / "u", epochs=4, method="uniform"))
+    same = curve_figures(group_by_experiment([reported[0], uniform]))
     assert texts(figure(list(same), "total-macs")).count("full model") == 1
 
 
 def test_a_curve_joins_only_what_differs_in_the_budget(tmp_path: Path) -> None:
-    found = []
+    reported = []
     for number, (lr, budget) in enumerate((lr, budget) for lr in (0.1, 0.2) for budget in ("params=30%", "params=60%")):
-        found.append(read_run(write_run(tmp_path / str(number), epochs=4, lr=lr, budget=budget)))
-    (axes,) = figure(list(tradeoff_drawings(bundled(found))), "tradeoff-parameters").figure.axes
+        reported.append(read_run(write_run(tmp_path / str(number), epochs=4, lr=lr, budget=budget)))
+    (axes,) = figure(list(tradeoff_figures(group_by_experiment(reported))), "tradeoff-parameters").figure.axes
     assert axes.get_legend_handles_labels()[1] == ["lr=0.1", "lr=0.2"]
     for line in axes.containers:
         assert len(line[0].get_xdata()) == 2
@@ -269,11 +270,11 @@ def test_a_curve_joins_only_what_differs_in_the_budget(tmp_path: Path) -> None:
 def test_costs_of_several_are_of_one_kind(tmp_path: Path) -> None:
     """An arm that follows no plan is shown by the cost that the others plan."""
     free = write_run(tmp_path / "free", method="paper", budget="macs=40%")
-    found = [read_run(free), read_run(write_run(tmp_path / "planned", budget="macs=40%"))]
-    (axes,) = figure(list(curve_drawings(bundled(found))), "cost").figure.axes
+    reported = [read_run(free), read_run(write_run(tmp_path / "planned", budget="macs=40%"))]
+    (axes,) = figure(list(curve_figures(group_by_experiment(reported))), "cost").figure.axes
     assert axes.get_ylabel() == "macs, % of the full model"
-    assert axes.lines[0].get_ydata()[0] == pytest.approx(100 * found[0].column("macs_frac")[0])
+    assert axes.lines[0].get_ydata()[0] == pytest.approx(100 * reported[0].column("macs_frac")[0])
 
 
-def figure(drawings: list[Drawing], name: str) -> Drawing:
-    return next(drawing for drawing in drawings if drawing.name == name)
+def figure(figures: list[ReportFigure], name: str) -> ReportFigure:
+    return next(each for each in figures if each.name == name)

@@ -18,8 +18,8 @@ import meristem
 from deep import DEEP
 from meristem.space.outline import outline
 from meristem_bench.cli import main
-from meristem_bench.report.legend import COLOURS, legend
-from meristem_bench.report.space_drawing import blocks
+from meristem_bench.report.group_legend import COLOURS, group_legend
+from meristem_bench.report.space_drawing import layer_blocks
 from meristem_bench.report.space_page import space_page
 from zoo import ZOO
 
@@ -38,7 +38,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text, self.open = "", list[str]()
-        self.found: dict[str, list[str]] = {}
+        self.attributes: dict[str, list[str]] = {}
         self.feed(text)
         self.close()
         assert not self.open
@@ -47,7 +47,7 @@ class Page(HTMLParser):
         if tag not in {"meta", "wbr"}:
             self.open.append(tag)
         for key, value in attrs:
-            self.found.setdefault(key, []).append(value or "")
+            self.attributes.setdefault(key, []).append(value or "")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -62,12 +62,12 @@ def test_every_layer_group_and_reason_is_there(name: str, space_of: SpaceOf) -> 
     page = Page(text)
     assert text.count('class="row"') == len(content["layers"])
     for layer in content["layers"]:
-        assert layer["module"] in page.found["title"]
+        assert layer["module"] in page.attributes["title"]
         assert layer["type"] in page.text
     for number, group in enumerate(content["groups"], 1):
         assert group["name"] in page.text
-        assert f"g{number}" in page.found["id"]
-        assert str(number) in page.found["data-g"]
+        assert f"g{number}" in page.attributes["id"]
+        assert str(number) in page.attributes["data-g"]
     for pinned in content["pinned"]:
         assert pinned["reason"] in page.text
     for note in content["notes"]:
@@ -83,21 +83,21 @@ def test_the_page_stands_alone(name: str, space_of: SpaceOf) -> None:
     text = drawn(space_of, name)[1]
     page = Page(text)
     assert not re.search(r"https?:|//\w|@import|url\(|<(link|img|iframe)", text)
-    assert "src" not in page.found
-    assert len(set(page.found["id"])) == len(page.found["id"])
-    assert {link[1:] for link in page.found["href"]} <= set(page.found["id"])
-    assert all(link.startswith("#") for link in page.found["href"])
+    assert "src" not in page.attributes
+    assert len(set(page.attributes["id"])) == len(page.attributes["id"])
+    assert {link[1:] for link in page.attributes["href"]} <= set(page.attributes["id"])
+    assert all(link.startswith("#") for link in page.attributes["href"])
 
 
 def test_bars_are_cut_as_the_layers_are(space_of: SpaceOf) -> None:
     """A grouped convolution reads and makes all its channels: rows and columns of groups, one product each."""
     content = outline(space_of("resnext"), ZOO["resnext"].build()[0])
-    known = legend(content)
+    legend = group_legend(content)
     layer = next(layer for layer in content["layers"] if layer["module"] == "body.1.body.b.conv")
-    assert [(part.positions, len(part.groups)) for part in known.segments(layer["in"])] == [(16, 2)]
+    assert [(part.positions, len(part.groups)) for part in legend.segments(layer["in"])] == [(16, 2)]
     for layer in content["layers"]:
         for side in ("in", "out"):
-            assert sum(part.positions for part in known.segments(layer[side])) == layer[side]["size"]
+            assert sum(part.positions for part in legend.segments(layer[side])) == layer[side]["size"]
 
 
 def test_a_fixed_depthwise_layer_reads_all_its_channels() -> None:
@@ -148,24 +148,24 @@ def test_names_are_escaped() -> None:
     assert text.count("<script>") == 1
     assert "<i>title" not in text
     assert content["groups"][1]["name"] in page.text
-    assert content["layers"][1]["module"] in map(unescape, page.found["title"])
+    assert content["layers"][1]["module"] in map(unescape, page.attributes["title"])
     assert "a < b" in page.text
 
 
 def test_colours_of_neighbours_differ_though_there_are_more_groups_than_colours() -> None:
     content = chain(5 * COLOURS)
-    known = legend(content)
-    assert len(set(known.numbers.values())) == 1 + 5 * COLOURS
-    assert set(known.colours.values()) == set(range(COLOURS))
+    legend = group_legend(content)
+    assert len(set(legend.numbers.values())) == 1 + 5 * COLOURS
+    assert set(legend.colours.values()) == set(range(COLOURS))
     for one, next_one in zip(content["groups"][1:], content["groups"][2:], strict=False):
-        assert known.colours[one["name"]] not in (known.colours[next_one["name"]], known.colours["stem"])
+        assert legend.colours[one["name"]] not in (legend.colours[next_one["name"]], legend.colours["stem"])
 
 
 def test_a_block_that_changes_the_resolution_stays_whole() -> None:
     modules = [("stages.0.conv", 0), ("stages.0.out", 0), ("stages.1.conv", 0), ("stages.1.out", 1), ("head", 1)]
     layers = [layer(module, [[4.0, []]], [[4.0, []]], stage) for module, stage in modules]
-    found = [(block.path, block.stage, len(block.layers)) for block in blocks(layers, ())]
-    assert found == [("stages.0", 0, 2), ("stages.1", 1, 2), ("", 1, 1)]
+    blocks = [(block.path, block.stage, len(block.layers)) for block in layer_blocks(layers, ())]
+    assert blocks == [("stages.0", 0, 2), ("stages.1", 1, 2), ("", 1, 1)]
 
 
 def test_a_network_in_which_nothing_may_change_has_a_page() -> None:
@@ -237,18 +237,18 @@ def test_trace_prints_the_table_and_writes_the_page(here: Path, capsys: pytest.C
         ("", "is not a file name"),
     ],
 )
-def test_a_page_that_cannot_be_written_is_told_in_one_sentence(
+def test_a_page_that_cannot_be_written_gives_one_sentence(
     file: str, message: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*MODEL, "--html", file]) == 2
-    told = capsys.readouterr()
-    assert message in told.err
-    assert told.err.count("\n") == 1
-    assert told.out == "", "nothing was traced for it"
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == "", "nothing was traced for it"
 
 
-def test_a_file_that_cannot_be_made_is_told_in_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_cannot_be_created_gives_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*MODEL, "--html", "x" * 250 + ".html"]) == 2  # too long a name beside its part file
-    told = capsys.readouterr().err
-    assert "cannot be written (" in told
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert "cannot be written (" in error
+    assert error.count("\n") == 1

@@ -15,14 +15,16 @@ from torch import Tensor, nn
 
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
-from meristem_bench.commands.recipes import recipe
 from meristem_bench.data.words import Words
 from meristem_bench.models.lstm import LstmLm
+from meristem_bench.recipes.lookup import find_run
+from meristem_bench.runs import DataConfig, Dropout, Growth, Machine, OptimizerConfig, Run
+from meristem_bench.runs.description import with_defaults
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.loop import carry_out, evaluate, train_epoch
-from meristem_bench.runs.run import Run, finished_result, known_settings
+from meristem_bench.runs.loop import evaluate, run_to_end, train_epoch
+from meristem_bench.runs.result import finished_result
 from meristem_bench.runs.task import LanguageModel
-from meristem_bench.runs.training import build, made_model
+from meristem_bench.runs.training import build, build_model
 from watching import Watch, traces
 
 UNROLL, BATCH, VOCABULARY = 2, 4, 9
@@ -33,7 +35,7 @@ def counting(run: Run) -> Words:
     skips = torch.rand(203, generator=torch.Generator().manual_seed(0)) < 0.2
     text = (1 + torch.cumsum(1 + skips.long(), 0)) % VOCABULARY
     splits = {"train": text[:125], "validation": text[125:160], "test": text[160:]}
-    return Words(("<eos>", *map(str, range(1, VOCABULARY))), splits, run.unroll)
+    return Words(("<eos>", *map(str, range(1, VOCABULARY))), splits, run.data.unroll)
 
 
 def tiny(**changes: Any) -> Run:
@@ -45,16 +47,13 @@ def tiny(**changes: Any) -> Run:
         task=LanguageModel(),
         epochs=5,
         batch=BATCH,
-        lr=1.0,
-        momentum=0.0,
-        clip=1.0,
-        unroll=UNROLL,
-        keep=0.8,
-        pin="embedding",
-        budget=Budget(macs="40%"),
-        threads=1,
+        optimizer=OptimizerConfig(lr=1.0, momentum=0.0, clip=1.0),
+        growth=Growth(Budget(macs="40%"), pin="embedding"),
+        dropout=Dropout(keep=0.8),
+        data=DataConfig(unroll=UNROLL),
+        machine=Machine(threads=1),
     )
-    return dataclasses.replace(run, **changes)
+    return run.replace(**changes)
 
 
 # --- the same bits ---
@@ -64,7 +63,7 @@ def tiny(**changes: Any) -> Run:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, Watch]:
     """A run that nothing stops."""
     folder, watch = Folder(tmp_path_factory.mktemp("whole")), Watch()
-    carry_out(tiny(), folder, watch)
+    run_to_end(tiny(), folder, watch)
     return folder, watch
 
 
@@ -75,9 +74,9 @@ def test_a_run_that_is_stopped_goes_on_with_the_same_bits(
     """Dropout draws from the global random state, which the checkpoint keeps; the state begins anew at every epoch."""
     stopped = Folder(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(tiny(), stopped, Watch(lambda epoch, step: (epoch, step) == moment))
+        run_to_end(tiny(), stopped, Watch(lambda epoch, step: (epoch, step) == moment))
     torch.rand(7)
-    carry_out(tiny(), stopped, Watch())
+    run_to_end(tiny(), stopped, Watch())
     assert traces(stopped) == traces(whole[0])
 
 
@@ -128,7 +127,7 @@ def test_the_state_goes_from_batch_to_batch_cut_off_from_gradients_and_ends_with
 def test_an_evaluation_is_that_of_the_whole_streams_at_once() -> None:
     run = tiny()
     data = run.load(run)
-    model = made_model(run, data).eval()
+    model = build_model(run, data).eval()
     found = evaluate(run, data, model, "test")
     (inputs, targets) = next(iter(dataclasses.replace(data, unroll=1000).evaluate("test", BATCH)))
     scores, _ = model(inputs)
@@ -138,7 +137,7 @@ def test_an_evaluation_is_that_of_the_whole_streams_at_once() -> None:
 
 def test_a_model_that_carries_no_state_is_told_so() -> None:
     with pytest.raises(MeristemError, match=r"digits: with unroll the model must be called with .*; leave out unroll"):
-        build(recipe("digits").with_settings({"unroll": 3}), None)
+        build(find_run("digits").with_settings({"unroll": 3}), None)
 
 
 def test_a_step_costs_its_streams_and_words() -> None:
@@ -153,7 +152,7 @@ def test_a_step_costs_its_streams_and_words() -> None:
 @pytest.mark.parametrize("clip", [0.0, 0.01, 100.0])
 def test_gradients_are_those_of_the_sum_over_words_and_no_longer_than_the_clip(clip: float) -> None:
     """One step without momentum moves the weights by lr times the gradient."""
-    run = tiny(method="dense", keep=1.0, clip=clip, lr=0.1, rate=recipe("digits").rate)
+    run = tiny(method="dense", keep=1.0, clip=clip, lr=0.1, rate=find_run("digits").optimizer.schedule)
     training = build(run, None)
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
     inputs, targets = next(iter(training.data.train(BATCH, torch.Generator())))
@@ -173,7 +172,7 @@ def test_gradients_are_those_of_the_sum_over_words_and_no_longer_than_the_clip(c
 def test_the_full_model_keeps_what_the_published_one_keeps() -> None:
     run = tiny(keep=0.65, keep_dense=0.35)
     for method, keep in (("default", 0.65), ("uniform", 0.65), ("direct", 0.65), ("dense", 0.35)):
-        made = made_model(dataclasses.replace(run, method=method), run.load(run))
+        made = build_model(run.replace(method=method), run.load(run))
         assert made.dropout.p == pytest.approx(1 - keep)
         assert made.decoder.out_features == VOCABULARY
 
@@ -181,8 +180,8 @@ def test_the_full_model_keeps_what_the_published_one_keeps() -> None:
 def test_a_lasso_has_the_weaker_dropout_of_the_two() -> None:
     for grown, full in ((0.65, 0.35), (0.8, 1.0)):
         run = tiny(keep=grown, keep_dense=full, method="iss:strength=0.01")
-        assert made_model(run, run.load(run)).dropout.p == pytest.approx(1 - max(grown, full))
-    assert made_model(tiny(method="iss"), run.load(run)).dropout.p == made_model(tiny(), run.load(run)).dropout.p
+        assert build_model(run, run.load(run)).dropout.p == pytest.approx(1 - max(grown, full))
+    assert build_model(tiny(method="iss"), run.load(run)).dropout.p == build_model(tiny(), run.load(run)).dropout.p
 
 
 def test_bad_settings() -> None:
@@ -194,10 +193,10 @@ def test_bad_settings() -> None:
         with pytest.raises(MeristemError, match=message):
             tiny().with_settings({name: value})
     with pytest.raises(MeristemError, match="its model has no dropout that could be set; leave out keep"):
-        made_model(tiny(model=lambda classes: nn.Identity()), counting(tiny()))
+        build_model(tiny(model=lambda classes: nn.Identity()), counting(tiny()))
 
 
 def test_a_setting_that_came_to_be_known_later_had_no_effect_before() -> None:
     """Checkpoints and folders of earlier versions say nothing about it and go on."""
-    assert known_settings({"lr": 0.1})["clip"] == 0.0
-    assert known_settings({"clip": 5.0})["clip"] == 5.0
+    assert with_defaults({"lr": 0.1})["clip"] == 0.0
+    assert with_defaults({"clip": 5.0})["clip"] == 5.0

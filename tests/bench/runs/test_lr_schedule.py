@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import pytest
 
-from meristem_bench.runs.lr_schedule import Constant, Cosine, Decay, Polynomial, Rate, Steps, parse_rate, warmed
+from meristem.errors import MeristemError
+from meristem_bench.runs.lr_schedule import (
+    Constant,
+    Cosine,
+    Decay,
+    LrSchedule,
+    Polynomial,
+    Steps,
+    factor_with_warmup,
+    parse_lr_schedule,
+)
 
 
 @pytest.mark.parametrize(
     "rate", [Cosine(), Constant(), Polynomial(0.9), Steps(10, (0.5, 0.75)), Steps(5, (0.3,)), Decay(1.15, 14, 55)]
 )
-def test_text_and_back(rate: Rate) -> None:
-    assert parse_rate(str(rate)) == rate
+def test_text_and_back(rate: LrSchedule) -> None:
+    assert parse_lr_schedule(str(rate)) == rate
 
 
 def test_a_third_of_a_run_is_not_rounded_on_its_way_through_text() -> None:
     """A run that is resumed reads its rate from text and must divide it at the same step."""
     rate = Steps(10, (1 / 3, 2 / 3))
-    assert parse_rate(str(rate)) == rate
-    assert parse_rate(str(rate)).factor(60 / 90) == rate.factor(60 / 90) == pytest.approx(0.01)
+    assert parse_lr_schedule(str(rate)) == rate
+    assert parse_lr_schedule(str(rate)).factor(60 / 90) == rate.factor(60 / 90) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(
     "text", ["", "cos", "cosine/2", "steps", "steps/10", "steps/0@0.5", "steps/10@0.5,2", "polynomial", "polynomial^x"]
 )
 def test_what_is_not_understood(text: str) -> None:
-    with pytest.raises(ValueError, match=r"a learning rate cannot follow .*; write cosine"):
-        parse_rate(text)
+    with pytest.raises(MeristemError, match=r"a learning rate cannot follow .*; write cosine"):
+        parse_lr_schedule(text)
 
 
 def test_the_paper_divides_at_epochs_80_and_120_of_160() -> None:
@@ -42,9 +52,11 @@ def test_the_ends() -> None:
 
 
 def test_a_warm_up_rises_evenly_and_then_leaves_the_rate_alone() -> None:
-    assert [warmed(Constant(), step, 100, 4) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1])
-    assert warmed(Cosine(), 50, 100, 4) == Cosine().factor(0.5)
-    assert warmed(Cosine(), 0, 100, 0) == 1
+    assert [factor_with_warmup(Constant(), step, 100, 4) for step in range(6)] == pytest.approx(
+        [0.2, 0.4, 0.6, 0.8, 1, 1]
+    )
+    assert factor_with_warmup(Cosine(), 50, 100, 4) == Cosine().factor(0.5)
+    assert factor_with_warmup(Cosine(), 0, 100, 0) == 1
 
 
 @pytest.mark.parametrize(("divisor", "after", "epochs"), [(2, 4, 13), (1.2, 6, 39), (1.15, 14, 55)])
@@ -61,5 +73,5 @@ def test_a_decay_starts_after_so_many_epochs_and_goes_on_at_every_one(divisor: f
     "text", ["decay/2", "decay/2@4", "decay/0@4/13", "decay/2@13/13", "decay/2@0/13", "decay^2@4/13"]
 )
 def test_a_decay_that_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match=r"a learning rate cannot follow .* decay/2@4/13"):
-        parse_rate(text)
+    with pytest.raises(MeristemError, match=r"a learning rate cannot follow .* decay/2@4/13"):
+        parse_lr_schedule(text)

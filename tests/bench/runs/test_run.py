@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -18,9 +17,11 @@ from torch import nn
 import meristem
 from meristem.errors import FileError, MeristemError
 from meristem_bench.data.arrays import Arrays
+from meristem_bench.runs import Machine, OptimizerConfig, Run
+from meristem_bench.runs.description import read_run
 from meristem_bench.runs.folder import Folder, free_folder, latest_folder, write_json
-from meristem_bench.runs.loop import carry_out, evaluate, train_epoch
-from meristem_bench.runs.run import Run, described_run, finished_result
+from meristem_bench.runs.loop import evaluate, run_to_end, train_epoch
+from meristem_bench.runs.result import finished_result
 from meristem_bench.runs.task import Classification
 from meristem_bench.runs.training import Training, build
 from watching import Watch, traces
@@ -50,11 +51,10 @@ def tiny(**changes: Any) -> Run:
         task=Classification(),
         epochs=5,
         batch=16,
-        lr=0.1,
-        weight_decay=1e-4,
-        threads=1,
+        optimizer=OptimizerConfig(lr=0.1, weight_decay=1e-4),
+        machine=Machine(threads=1),
     )
-    return dataclasses.replace(run, **changes)
+    return run.replace(**changes)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any
     @cache
     def left(method: str = "default") -> tuple[Any, ...]:
         folder = Folder(tmp_path_factory.mktemp(method))
-        carry_out(tiny(method=method), folder, Watch())
+        run_to_end(tiny(method=method), folder, Watch())
         return traces(folder)
 
     return left
@@ -79,8 +79,8 @@ MOMENTS = [(0, 1), (0, 4), (1, 0), (3, 2), (4, 4), (5, 0)]  # epochs finished, s
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_bits(method: str, tmp_path: Path, whole: Callable[..., Any]) -> None:
     second, other = (Folder(tmp_path / name) for name in ("second", "other"))
-    carry_out(tiny(method=method), second, Watch())
-    carry_out(tiny(method=method, seed=1), other, Watch())
+    run_to_end(tiny(method=method), second, Watch())
+    run_to_end(tiny(method=method, seed=1), other, Watch())
     assert traces(second) == whole(method)
     assert traces(other)[1] != whole(method)[1]
 
@@ -94,10 +94,10 @@ def test_a_stopped_run_goes_on_with_the_same_bits(
 ) -> None:
     stopped = Folder(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(tiny(method=method), stopped, Watch(lambda epoch, step: (epoch, step) == at))
+        run_to_end(tiny(method=method), stopped, Watch(lambda epoch, step: (epoch, step) == at))
     torch.manual_seed(123)  # another process has another random state
     watch = Watch()
-    carry_out(described_run(stopped, tiny()), stopped, watch)
+    run_to_end(read_run(stopped, tiny()), stopped, watch)
     assert watch.resumed_at == at[0]
     assert traces(stopped) == whole(method)
 
@@ -106,31 +106,31 @@ def test_a_stopped_run_goes_on_with_the_same_bits(
 def test_a_run_killed_around_its_checkpoint_goes_on(
     before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[..., Any]
 ) -> None:
-    stopped, keep = Folder(tmp_path), Training.keep
+    stopped, save = Folder(tmp_path), Training.save
     for epoch in (1, 4):
 
         def killed(self: Training, path: Path, epoch: int = epoch) -> None:
             if self.grower.epoch != epoch or not before:
-                keep(self, path)
+                save(self, path)
             if self.grower.epoch == epoch:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(Training, "keep", killed)
+        monkeypatch.setattr(Training, "save", killed)
         with pytest.raises(KeyboardInterrupt):
-            carry_out(tiny(), stopped, Watch())
+            run_to_end(tiny(), stopped, Watch())
         monkeypatch.undo()
-    carry_out(tiny(), stopped, Watch())
+    run_to_end(tiny(), stopped, Watch())
     assert traces(stopped) == whole()
 
 
 def test_a_run_killed_while_it_hands_over_does_that_again(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    carry_out(tiny(), folder, Watch())
+    run_to_end(tiny(), folder, Watch())
     expected = traces(folder)
     folder.result.write_text("{")
     (folder.model / "model.safetensors").write_bytes(b"half")
     assert finished_result(folder) is None
-    carry_out(tiny(), folder, Watch())
+    run_to_end(tiny(), folder, Watch())
     assert traces(folder) == expected
 
 
@@ -139,12 +139,12 @@ def test_a_run_killed_while_it_hands_over_does_that_again(tmp_path: Path) -> Non
 
 def test_the_folder_tells_what_was_run_and_what_came_out(tmp_path: Path) -> None:
     folder, watch = Folder(tmp_path), Watch()
-    result = carry_out(tiny(budget=meristem.Budget(params=0.5, macs="60%")), folder, watch)
+    result = run_to_end(tiny(budget=meristem.Budget(params=0.5, macs="60%")), folder, watch)
     told = folder.described()
     assert told["settings"]["budget"] == "params=0.5,macs=60%"
     assert (told["settings"]["epochs"], told["settings"]["seed"], told["settings"]["threads"]) == (5, 0, 1)
     assert {"meristem", "torch", "python"} <= set(told["versions"])
-    assert described_run(folder, tiny()) == tiny(budget=meristem.Budget(params="0.5", macs="60%"))
+    assert read_run(folder, tiny()) == tiny(budget=meristem.Budget(params="0.5", macs="60%"))
     assert [record["epoch"] for record in watch.records] == [1, 2, 3, 4, 5]
     assert result == json.loads(folder.result.read_text()) == finished_result(folder)
     assert result["params_frac"] <= 0.5
@@ -156,7 +156,7 @@ def test_the_folder_tells_what_was_run_and_what_came_out(tmp_path: Path) -> None
 
 def test_the_network_in_the_folder_is_the_one_that_was_tested(tmp_path: Path) -> None:
     folder, run = Folder(tmp_path), tiny()
-    result = carry_out(run, folder, Watch())
+    result = run_to_end(run, folder, Watch())
     again = meristem.load(folder.model, network())
     assert evaluate(run, run.load(run), again, "test") == result["test"]
     assert result["test"]["accuracy"] > 0.5
@@ -164,7 +164,7 @@ def test_the_network_in_the_folder_is_the_one_that_was_tested(tmp_path: Path) ->
 
 def test_the_full_model_spends_all_and_stays_whole(tmp_path: Path) -> None:
     folder, watch = Folder(tmp_path), Watch()
-    result = carry_out(tiny(method="dense"), folder, watch)
+    result = run_to_end(tiny(method="dense"), folder, watch)
     assert (result["params_frac"], result["macs_frac"], result["spend_frac"]) == (1.0, 1.0, 1.0)
     assert result["spend_macs"] == result["full"]["spend_macs"]
     assert {name: list(p.shape) for name, p in meristem.load(folder.model, network()).named_parameters()} == {
@@ -217,7 +217,7 @@ def test_images_in_half_precision_and_channels_last(tmp_path: Path) -> None:
         )
 
     run = tiny(model=convolutions, load=images, bf16=True, channels_last=True, epochs=3)
-    assert math.isfinite(carry_out(run, Folder(tmp_path), Watch())["test"]["loss"])
+    assert math.isfinite(run_to_end(run, Folder(tmp_path), Watch())["test"]["loss"])
 
 
 # --- what is refused ---
@@ -253,7 +253,7 @@ def test_settings_survive_the_way_through_json() -> None:
     for run in (tiny(), tiny(lr=1 / 3, data_dir="/x y", bf16=True, budget=meristem.Budget(macs=100_000, spend="30%"))):
         again = tiny().with_settings(json.loads(json.dumps(run.settings)))
         assert again.settings == run.settings
-        assert str(again.budget) == str(run.budget)
+        assert str(again.growth.budget) == str(run.growth.budget)
 
 
 def test_trouble_with_the_data_is_the_users_to_mend(tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_trouble_with_the_data_is_the_users_to_mend(tmp_path: Path) -> None:
         raise ValueError("the file is damaged")
 
     with pytest.raises(MeristemError, match="tiny: the file is damaged"):
-        carry_out(tiny(load=broken), Folder(tmp_path), Watch())
+        run_to_end(tiny(load=broken), Folder(tmp_path), Watch())
     with pytest.raises(MeristemError, match="tiny: a batch of 65 is larger than the 64 training samples"):
-        carry_out(tiny(batch=65), Folder(tmp_path), Watch())
+        run_to_end(tiny(batch=65), Folder(tmp_path), Watch())
     assert not Folder(tmp_path).description.exists()
 
 
@@ -284,10 +284,10 @@ def test_a_loss_that_explodes_stops_the_run_and_keeps_what_was_good(tmp_path: Pa
     with pytest.raises(
         MeristemError, match=r"the loss became nan in epoch 3; lower the learning rate, e\.g\. --set lr"
     ):
-        carry_out(tiny(task=Exploding()), folder, Watch())
+        run_to_end(tiny(task=Exploding()), folder, Watch())
     assert len(folder.history.read_text().splitlines()) == 2
     watch = Watch()
-    carry_out(tiny(), folder, watch)
+    run_to_end(tiny(), folder, watch)
     assert watch.resumed_at == 2
 
 
@@ -295,24 +295,24 @@ def test_a_loss_that_explodes_stops_the_run_and_keeps_what_was_good(tmp_path: Pa
 def test_a_broken_or_foreign_checkpoint_is_refused_and_nothing_is_lost(method: str, tmp_path: Path) -> None:
     folder, run = Folder(tmp_path), tiny(method=method)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(run, folder, Watch(lambda epoch, step: epoch == 2))
+        run_to_end(run, folder, Watch(lambda epoch, step: epoch == 2))
     good, history = folder.checkpoint.read_bytes(), folder.history.read_bytes()
     damaged = bytearray(good)
     damaged[len(good) // 2] ^= 1
     for content in (b"", b"nonsense", good[:-1], bytes(damaged)):
         folder.checkpoint.write_bytes(content)
         with pytest.raises(FileError, match=r"checkpoint\.ckpt"):
-            carry_out(run, folder, Watch())
+            run_to_end(run, folder, Watch())
         assert folder.history.read_bytes() == history
     folder.checkpoint.write_bytes(good)
     other = "dense" if method == "default" else "default"
     with pytest.raises(FileError, match=r"checkpoint\.ckpt"):
-        carry_out(tiny(method=other), folder, Watch())
+        run_to_end(tiny(method=other), folder, Watch())
     build(run, None).grower.checkpoint(folder.checkpoint, note="by hand")
     with pytest.raises(FileError, match="was not written by a run of meristem grow"):
-        carry_out(run, folder, Watch())
+        run_to_end(run, folder, Watch())
     folder.checkpoint.write_bytes(good)
-    carry_out(run, folder, Watch())
+    run_to_end(run, folder, Watch())
 
 
 def test_other_data_are_not_taken_for_those_of_the_run(tmp_path: Path) -> None:
@@ -324,16 +324,16 @@ def test_other_data_are_not_taken_for_those_of_the_run(tmp_path: Path) -> None:
 
     folder = Folder(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(tiny(), folder, Watch(lambda epoch, step: epoch == 2))
-    with pytest.raises(FileError, match="had 4 steps an epoch, but the data have 2 now: give it the data it was"):
-        carry_out(tiny(load=fewer), folder, Watch())
-    carry_out(tiny(), folder, Watch())
+        run_to_end(tiny(), folder, Watch(lambda epoch, step: epoch == 2))
+    with pytest.raises(FileError, match="had 4 steps per epoch, but the data have 2 now: give it the data it was"):
+        run_to_end(tiny(load=fewer), folder, Watch())
+    run_to_end(tiny(), folder, Watch())
 
 
 def test_a_run_of_something_else_is_not_taken_for_this_one(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     with pytest.raises(FileError, match=r"is not the folder of a run: it holds no run\.json"):
-        described_run(folder, tiny())
+        read_run(folder, tiny())
     with pytest.raises(FileError, match="is no folder"):
         Folder(tmp_path / "nowhere").described()
     for content, message in (("{", "damaged"), ("[]", "damaged"), ("{}", "has the format None")):
@@ -342,13 +342,13 @@ def test_a_run_of_something_else_is_not_taken_for_this_one(tmp_path: Path) -> No
             folder.described()
     folder.describe({"name": "other", "settings": {}})
     with pytest.raises(MeristemError, match="holds a run of 'other', not of 'tiny'"):
-        described_run(folder, tiny())
+        read_run(folder, tiny())
     folder.describe({"name": "tiny", "settings": {"epochs": None}})
     with pytest.raises(MeristemError, match="epochs must be a whole number, got 'None'"):
-        described_run(folder, tiny())
+        read_run(folder, tiny())
     folder.describe({"name": "tiny"})
     with pytest.raises(MeristemError, match="is damaged: it has no settings"):
-        described_run(folder, tiny())
+        read_run(folder, tiny())
 
 
 # --- folders ---

@@ -15,11 +15,11 @@ import pytest
 
 from meristem.control.budget import Budget
 from meristem_bench.cli import main
-from meristem_bench.commands import study
 from meristem_bench.recipes.deep import basic3_resnet_cifar10_short
 from meristem_bench.runs.folder import Folder
 from meristem_bench.show.formatting import mean_and_deviation
 from meristem_bench.show.result_tables import comparison_table
+from meristem_bench.studies import execution
 from meristem_bench.studies.study import Study
 from tiny_recipe import SLOW, tiny_recipe
 
@@ -66,10 +66,10 @@ def test_autogrow_finds_its_size_by_itself(tmp_path: Path) -> None:
     study = Study(run.name, run, ("grown", "autogrow:every=2", "dense"), budgets, (0, 1), tmp_path, by_budget=True)
     cases = [(case.arm, case.budget, case.seed) for case in study.cases() if case.arm != "grown"]
     assert cases == [(arm, None, seed) for arm in ("autogrow:every=2", "dense") for seed in (0, 1)]
-    settled = {case.title: study.settled(case) for case in study.cases()}
-    assert str(settled["autogrow:every=2"].budget) == "params 100%"
-    assert str(settled["params 20%  grown"].budget) == "params 20%"
-    assert settled["autogrow:every=2"].method == "autogrow:every=2"
+    runs = {case.title: study.run_of(case) for case in study.cases()}
+    assert str(runs["autogrow:every=2"].growth.budget) == "params 100%"
+    assert str(runs["params 20%  grown"].growth.budget) == "params 20%"
+    assert runs["autogrow:every=2"].growth.method == "autogrow:every=2"
 
 
 def test_arms_may_be_methods_with_other_numbers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,12 +111,11 @@ def test_several_recipes_are_one_table(here: Path, capsys: pytest.CaptureFixture
 
 
 JUDGED = """
-import dataclasses
 from meristem_bench.runs.task import LanguageModel
 def judged():
-    return dataclasses.replace(tiny(), name="third", task=LanguageModel())
+    return tiny().replace(name="third", task=LanguageModel())
 def same():
-    return dataclasses.replace(tiny(), name="tiny")
+    return tiny().replace(name="tiny")
 """
 
 
@@ -213,7 +212,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(capsys: pytest.Captur
 def test_a_run_that_breaks_in_the_users_own_code_does_not_stop_the_others(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
-    breaking = 'def load(run):\n    if run.method == "uniform":\n        {}["x"]\n'
+    breaking = 'def load(run):\n    if run.growth.method == "uniform":\n        {}["x"]\n'
     (here / "half_recipe.py").write_text(RECIPE.replace("def load(run):\n", breaking))
     words = ["sweep", "half_recipe:tiny", "--method", "search", "--budgets", "40%", "--arms", "uniform,grown,direct"]
     for jobs, reason in (("1", "uniform seed 0: KeyError: 'x'"), ("2", "see out2/params=40%/uniform-seed0.log")):
@@ -226,12 +225,12 @@ def test_a_run_that_breaks_in_the_users_own_code_does_not_stop_the_others(
 
 def test_a_run_that_another_process_finishes_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two commands on one folder: what one of them may not touch is there when the other is done."""
-    in_turn = study._in_turn
+    run_in_sequence = execution.run_in_sequence
 
     def refused(*args: Any) -> list[str]:
-        return [*in_turn(*args), "seed 0: another process is running in out"]
+        return [*run_in_sequence(*args), "seed 0: another process is running in out"]
 
-    monkeypatch.setattr(study, "_in_turn", refused)
+    monkeypatch.setattr(execution, "run_in_sequence", refused)
     assert sweep("--budgets", "30%", "--arms", "uniform", "--out", "out") == 0
 
 
@@ -260,7 +259,7 @@ def test_a_stopped_study_goes_on_where_its_data_are_now(jobs: str, here: Path) -
     assert main([*words, "--data", "new", "--set", "workers=1"]) == 0
 
 
-NEEDS_FILE = """    if not os.path.exists(f"{run.data_dir}/images"):
+NEEDS_FILE = """    if not os.path.exists(f"{run.data.data_dir}/images"):
         raise ValueError("there are no images")
 """
 
@@ -268,7 +267,7 @@ NEEDS_FILE = """    if not os.path.exists(f"{run.data_dir}/images"):
 def test_a_study_goes_on_with_another_number_of_jobs(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
     """A run that was begun keeps its threads, though fewer would be left for each of several."""
     text = (here / "small_recipe.py").read_text()
-    (here / "free_recipe.py").write_text(text.replace(", threads=1", ""))
+    (here / "free_recipe.py").write_text(text.replace("threads=1", ""))
     for threads, budgets in ((2, "30%"), (1, "30%,60%")):
         monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
         words = ["sweep", "free_recipe:tiny", "--arms", "grown", "--out", "out", "--budgets", budgets]

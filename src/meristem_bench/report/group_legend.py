@@ -1,4 +1,4 @@
-"""What tells groups apart on a page: numbers, colours that differ between neighbours, and short lists of names."""
+"""The legend of a space: every group has a number and a colour that differs from its neighbours'."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CROWDED = 8  # of a bar with more segments than that only those that touch need
 
 
 @dataclass(frozen=True)
-class Segment:
+class BarSegment:
     """A stretch of a bar: the groups that own it together (none: it never changes) and how many positions it has."""
 
     groups: tuple[str, ...]
@@ -22,94 +22,95 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Legend:
+class GroupLegend:
     """Number, colour and units of every group. Blocks that may be absent have a number but no colour."""
 
     numbers: Mapping[str, int]
     colours: Mapping[str, int]
     units: Mapping[str, int]
 
-    def segments(self, form: Mapping[str, Any]) -> list[Segment]:
+    def segments(self, form: Mapping[str, Any]) -> list[BarSegment]:
         """The parts of a dimension in the order of their groups' numbers; what belongs to no group comes last."""
-        found: dict[tuple[str, ...], float] = {}
+        sizes: dict[tuple[str, ...], float] = {}
         for coefficient, groups in form["terms"]:
             positions = coefficient
             for group in groups:
                 positions *= self.units[group]
             owners = tuple(group for group in dict.fromkeys(groups) if group in self.colours)
-            found[owners] = found.get(owners, 0.0) + positions
-        order = sorted(found, key=lambda owners: (not owners, [self.numbers[group] for group in owners]))
-        return [Segment(owners, found[owners]) for owners in order if found[owners]]
+            sizes[owners] = sizes.get(owners, 0.0) + positions
+        order = sorted(sizes, key=lambda owners: (not owners, [self.numbers[group] for group in owners]))
+        return [BarSegment(owners, sizes[owners]) for owners in order if sizes[owners]]
 
 
-def legend(content: Mapping[str, Any]) -> Legend:
-    """Numbers in the order of the groups; colours so that groups that meet in the drawing differ where they can."""
+def group_legend(content: Mapping[str, Any]) -> GroupLegend:
+    """Numbers in the order of the groups; colours that differ between groups drawn close together, where they can."""
     groups = content["groups"]
     numbers = {group["name"]: number for number, group in enumerate(groups, 1)}
     units = {group["name"]: group["units"] for group in groups}
     coloured = [group["name"] for group in groups if group["kind"] != "depth"]
-    plain = Legend(numbers, dict.fromkeys(coloured, 0), units)
-    near = _neighbours(content["layers"], plain)
+    colourless = GroupLegend(numbers, dict.fromkeys(coloured, 0), units)
+    neighbours = _neighbours(content["layers"], colourless)
     colours: dict[str, int] = {}
     used = [0] * COLOURS
     for name in coloured:
         clashes = [0] * COLOURS
-        for other, weight in near.get(name, {}).items():
+        for other, weight in neighbours.get(name, {}).items():
             if other in colours:
                 clashes[colours[other]] += weight
         best = min(range(COLOURS), key=lambda colour: (clashes[colour], used[colour], colour))
         colours[name] = best
         used[best] += 1
-    return Legend(numbers, colours, units)
+    return GroupLegend(numbers, colours, units)
 
 
-def _neighbours(layers: Sequence[Mapping[str, Any]], plain: Legend) -> dict[str, dict[str, int]]:
-    """Who is seen beside whom, and how badly they must differ: most in one bar, less in one row, least in the next."""
-    near: dict[str, dict[str, int]] = {}
+def _neighbours(layers: Sequence[Mapping[str, Any]], legend: GroupLegend) -> dict[str, dict[str, int]]:
+    """The neighbours of each group in the drawing, by weight: most in one bar, less in one row, least in the next."""
+    weights: dict[str, dict[str, int]] = {}
 
-    def meet(one: str, other: str, weight: int) -> None:
+    def add(one: str, other: str, weight: int) -> None:
         if one != other:
             for a, b in ((one, other), (other, one)):
-                beside = near.setdefault(a, {})
-                beside[b] = beside.get(b, 0) + weight
+                of_a = weights.setdefault(a, {})
+                of_a[b] = of_a.get(b, 0) + weight
 
-    before: list[str] = []
+    row_before: list[str] = []
     for layer in layers:
-        bars = [[name for part in plain.segments(layer[side]) for name in part.groups] for side in ("in", "out")]
+        bars = [[name for segment in legend.segments(layer[side]) for name in segment.groups] for side in ("in", "out")]
         for bar in bars:
             for one, other in pairwise(bar) if len(bar) > _CROWDED else product(bar, bar):
-                meet(one, other, 100)
-        read, made = (bar[:_CROWDED] for bar in bars)
-        for one, other in product(read, made):
-            meet(one, other, 10)
-        for one, other in product(before, [*read, *made]):
-            meet(one, other, 1)
-        before = [*read, *made]
-    return near
+                add(one, other, 100)
+        inputs, outputs = (bar[:_CROWDED] for bar in bars)
+        for one, other in product(inputs, outputs):
+            add(one, other, 10)
+        for one, other in product(row_before, [*inputs, *outputs]):
+            add(one, other, 1)
+        row_before = [*inputs, *outputs]
+    return weights
 
 
 def brief(names: Iterable[str]) -> list[str]:
-    """Names that differ in a number only, as one.
+    """The names, with those that differ only in a number as one.
 
     >>> brief(["stem", "stages.0.0.conv1", "stages.0.0.conv2", "stages.0.1.conv1", "stages.0.1.conv2", "head"])
     ['stem', 'stages.0.[0-1].conv[1-2]', 'head']
     """
     # Text and numbers in turn; a number becomes a set of numbers, and then several.
-    found = [tuple(re.split(r"(\d+)", name)) for name in names]
-    for place in range(max(map(len, found), default=0) // 2 * 2 - 1, 0, -2):
+    patterns = [tuple(re.split(r"(\d+)", name)) for name in names]
+    for place in range(max(map(len, patterns), default=0) // 2 * 2 - 1, 0, -2):
         merged: dict[tuple[str, ...], list[str]] = {}
-        for parts in found:
-            alone = (*parts[:place], "", *parts[place + 1 :]) if place < len(parts) else parts
-            merged.setdefault(alone, []).append(parts[place] if place < len(parts) else "")
-        found = [
-            (*alone[:place], ranges(values), *alone[place + 1 :]) if place < len(alone) else alone
-            for alone, values in merged.items()
+        for parts in patterns:
+            without = (*parts[:place], "", *parts[place + 1 :]) if place < len(parts) else parts
+            merged.setdefault(without, []).append(parts[place] if place < len(parts) else "")
+        patterns = [
+            (*without[:place], ranges(values), *without[place + 1 :]) if place < len(without) else without
+            for without, values in merged.items()
         ]
-    return ["".join(parts) for parts in found]
+    return ["".join(parts) for parts in patterns]
 
 
 def ranges(values: Sequence[str]) -> str:
-    """
+    """Numbers in short form: the number itself if there is one, else a list of ranges in brackets.
+
     >>> ranges(["3"]), ranges(["0", "1", "2", "7"])
     ('3', '[0-2,7]')
     """

@@ -3,6 +3,7 @@
 Why: a budget is why a user comes here. A cost is a closed form of the widths, so the decision can stop exactly where
 the next unit would be too much: no network is ever above the plan, and the last one lacks at most what one unit costs.
 That does not depend on what the units have learned, so most runs here are driven by random gradients, not by a task.
+A block that may be absent is a large unit: a plan that counts one wrongly is far off.
 """
 
 from __future__ import annotations
@@ -22,22 +23,25 @@ import meristem
 from growing import PRESETS
 from helpers import loss, masks_equal, run
 from meristem import Budget, Grower, MeristemError, Method, Space, methods
-from meristem.control.exact import Exact
+from meristem.control.controller import Exact
+from meristem.control.method import direct
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
-from meristem.methods import direct
+from meristem_bench.models.depth_starts import basic3_resnet, plain3_net
 from nets.common import classifier, conv_bn, mlp, seq
 from nets.conv import basic_block
+from nets.deep import MaskedBlock, MaskedLoop
 from nets.recurrent import Recurrent
 from nets.tokens import MatmulAttention, SwiGLU, TokenNet, block
 
 
 @dataclass(frozen=True)
 class Wide:
-    """A net of the zoo, wide enough that 2 % of it is a network."""
+    """A net like one of the zoo, wide enough that 2 % of it is a network, or 5 % where blocks may be absent."""
 
     make: Callable[[], nn.Module]
     inputs: tuple[Tensor, ...]
+    depth: bool = False
 
 
 NETS = {
@@ -52,15 +56,22 @@ NETS = {
     "attention": Wide(
         lambda: TokenNet(32, block(32, MatmulAttention(32, 8, 4), mlp(32, 96, 32))), (torch.ones(2, 4, 5),)
     ),
+    # With blocks that may be absent.
+    "residual blocks": Wide(lambda: basic3_resnet((3, 2, 3), width=12), (torch.ones(2, 3, 8, 8),), depth=True),
+    "plain blocks": Wide(lambda: plain3_net((2, 2, 3), width=12), (torch.ones(2, 3, 8, 8),), depth=True),
+    "masked blocks": Wide(
+        lambda: MaskedLoop([MaskedBlock(20, 32) for _ in range(4)], 20), (torch.ones(2, 4, 5),), depth=True
+    ),
 }
 DRIVEN = ("conv", "swiglu", "lstm")
+WITH_BLOCKS = ("residual blocks", "plain blocks", "masked blocks")
 AMOUNTS = ("2%", "5%", "10%", "36%", "50%", "80%")
 CAPS = (("params",), ("macs",), ("params", "macs"))
 
 
 @cache
 def space(name: str) -> Space:
-    return meristem.trace(NETS[name].make(), NETS[name].inputs)
+    return meristem.trace(NETS[name].make(), NETS[name].inputs, depth=NETS[name].depth)
 
 
 def grower(name: str, budget: Budget, epochs: int, method: Method | None = None, seed: int = 0) -> Grower:
@@ -72,13 +83,19 @@ def grower(name: str, budget: Budget, epochs: int, method: Method | None = None,
     )
 
 
-def driven(*args: Any, steps: int = 5, **more: Any) -> Grower:
-    """A whole run on random gradients, new ones every epoch. Structure is watched from epoch to epoch."""
-    found = grower(*args, **more)
+def driven(name: str, *args: Any, steps: int | None = None, **more: Any) -> Grower:
+    """A whole run on random gradients, new ones every epoch, and random pulls on blocks.
+
+    Structure is watched from epoch to epoch.
+    """
+    found = grower(name, *args, **more)
     for _ in range(found.epochs):
         for parameter in found.model.parameters():
             parameter.grad = torch.randn_like(parameter)
-        for _ in range(steps):
+        for _ in range(steps or (3 if NETS[name].depth else 5)):
+            if found._passing is not None:
+                for group in found.space.blocks:
+                    found._passing.add(group, torch.randn(()))
             found.optimizer.step()
         step(found)
     return found
@@ -88,12 +105,20 @@ def step(found: Grower) -> None:
     """grower.step(), and what must hold at every epoch of every run."""
     before = found.live.masks
     record = found.step()
-    assert min(record["widths"].values()) >= 1, "a group is empty"
+    assert all(width >= found.space.groups[name].min_units for name, width in record["widths"].items())
     assert {name: int(mask.sum()) for name, mask in before.items()} == record["widths"]
+    if found.space.stages:
+        assert record["blocks"] == {
+            stage.name: stage.fixed + sum(record["widths"][block.group] for block in stage.blocks)
+            for stage in found.space.stages
+        }
     moved = record["grown"] + record["restored"] + record["pruned"]
     assert masks_equal(before, found.live.masks) == (moved == 0)
     if found.epoch == found.epochs or record["frozen"]:
         assert moved == 0, "structure changed after the last epoch or the freeze"
+    if found.space.blocks and found.method.controller.follows_plan:
+        for metric, planned in record["planned"].items():
+            assert record[f"{metric}_frac"] <= planned + 1e-9, f"epoch {record['epoch']}: {metric} above the plan"
 
 
 def assert_below_plan(found: Grower) -> None:
@@ -118,48 +143,82 @@ def assert_capped(found: Grower, budget: Budget) -> dict[str, float]:
 
 
 def assert_met(found: Grower, budget: Budget, bar: float = 0.01) -> None:
-    """Capped, and some metric is within ``bar`` of its cap, or what is left to it does not pay for a unit."""
+    """Capped, and some metric is within ``bar`` of its cap, or what is left does not pay for one more of anything.
+
+    One more of anything is a unit of the live network, or a block with all of its units.
+    """
     left = assert_capped(found, budget)
-    prices, widths = Prices(found.space), found.widths
-    more = [{**widths, name: width + 1} for name, width in widths.items() if width < found.space.full[name]]
-    unit = {metric: min(prices.share(metric, w) - prices.share(metric, widths) for w in more) for metric in left}
-    assert any(left[metric] <= max(bar, unit[metric]) for metric in left), f"left {left}, a unit costs {unit}"
+    if min(left.values()) <= bar:
+        return
+    prices = Prices(found.space)
+    widths = found.widths | {name: found.space.full[name] for name in found.live.inactive_groups}
+    more = {name: {**widths, name: width + 1} for name, width in widths.items() if width < found.space.full[name]}
+    for name, wider in more.items():
+        assert not prices.fits(wider, caps(budget)), f"{name} would still fit; left {left}"
+    if not found.space.blocks:
+        for metric in left:
+            prices_of_units = [prices.share(metric, wider) - prices.share(metric, widths) for wider in more.values()]
+            if left[metric] <= min(prices_of_units):
+                break
+        else:
+            raise AssertionError(f"left {left}, and in each metric some unit costs less")
 
 
 # --- the cost of the network --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metrics", CAPS, ids="+".join)
-@pytest.mark.parametrize("amount", AMOUNTS)
-@pytest.mark.parametrize("name", DRIVEN)
+@pytest.mark.parametrize(
+    ("name", "amount", "metrics"),
+    [
+        *((name, amount, metrics) for name in DRIVEN for amount in AMOUNTS for metrics in CAPS),
+        *((name, amount, metrics) for name in WITH_BLOCKS for amount in AMOUNTS[1:] for metrics in CAPS[:2]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
 def test_every_budget_is_met(name: str, amount: str, metrics: tuple[str, ...]) -> None:
-    budget = Budget(**dict.fromkeys(metrics, amount))
-    assert all(Prices(space(name)).smallest[metric] < 0.02 for metric in metrics), "2 % must be reachable"
-    found = driven(name, budget, 8)
+    budget, depth = Budget(**dict.fromkeys(metrics, amount)), NETS[name].depth
+    least = 0.05 if depth else 0.02
+    assert all(Prices(space(name)).smallest[metric] < least for metric in metrics), "2 % (5 %) must be reachable"
+    found = driven(name, budget, 5 if depth else 8)
     assert_below_plan(found)
     assert_met(found, budget)
 
 
 @pytest.mark.parametrize(
-    ("epochs", "steps", "amount"),
-    [(20, 5, "2%"), (20, 20, "80%"), (100, 5, "36%"), (8, 500, "50%"), (8, 100, "10%")],
+    ("name", "epochs", "steps", "amount"),
+    [
+        *(
+            ("swiglu", *case)
+            for case in ((20, 5, "2%"), (20, 20, "80%"), (100, 5, "36%"), (8, 500, "50%"), (8, 100, "10%"))
+        ),
+        *(
+            ("masked blocks", *case)
+            for case in ((1, 3, "36%"), (2, 3, "50%"), (3, 3, "10%"), (10, 3, "5%"), (20, 3, "80%"))
+        ),
+    ],
 )
-def test_at_any_length(epochs: int, steps: int, amount: str) -> None:
-    """From forty steps in all to thousands, from eight epochs to a hundred: the plan is in units of progress."""
+def test_at_any_length(name: str, epochs: int, steps: int, amount: str) -> None:
+    """From three steps in all to thousands, from one epoch to a hundred: the plan is in units of progress."""
     budget = Budget(params=amount, macs=amount)
-    found = driven("swiglu", budget, epochs, steps=steps)
+    found = driven(name, budget, epochs, steps=steps)
     assert_below_plan(found)
     assert_met(found, budget)
 
 
 @pytest.mark.parametrize(
-    ("name", "amount", "metric"), [("resnet", "36%", "params"), ("attention", "10%", "macs"), ("lstm", "50%", "macs")]
+    ("name", "preset", "budget"),
+    [
+        ("resnet", "default", Budget(params="36%")),
+        ("attention", "default", Budget(macs="10%")),
+        ("lstm", "default", Budget(macs="50%")),
+        *(("masked blocks", preset, Budget(params="50%", macs="50%")) for preset in ("default", "gates", "search")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_in_real_training(name: str, amount: str, metric: str) -> None:
-    budget = Budget(**{metric: amount})
-    found = grower(name, budget, 8)
+def test_in_real_training(name: str, preset: str, budget: Budget) -> None:
+    found = grower(name, budget, 6 if NETS[name].depth else 8, methods()[preset]())
     maker = torch.Generator().manual_seed(0)
-    for _ in range(8):
+    for _ in range(found.epochs):
         for _ in range(3):
             inputs = [
                 torch.randn(x.shape, generator=maker) if x.is_floating_point() else torch.randint_like(x, 11)
@@ -180,15 +239,15 @@ def test_the_shortest_runs(epochs: int) -> None:
     assert_met(driven("swiglu", budget, epochs), budget)
 
 
-@pytest.mark.parametrize("name", DRIVEN)
+@pytest.mark.parametrize("name", [*DRIVEN, "residual blocks"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_ends_under_the_cap(preset: str, name: str) -> None:
     """Some presets (the paper's) may end below the budget, none above; exact ones meet it."""
-    for amount, epochs in (("5%", 6), ("50%", 9)):
+    for amount, epochs in [("50%", 6)] if NETS[name].depth else [("5%", 6), ("50%", 9)]:
         budget = Budget(params=amount, macs=amount)
-        found = driven(name, budget, epochs, methods.METHODS[preset]())
+        found = driven(name, budget, epochs, methods()[preset]())
         assert_capped(found, budget)
-        if isinstance(methods.METHODS[preset]().controller, Exact):
+        if isinstance(methods()[preset]().controller, Exact):
             assert_below_plan(found)
             assert_met(found, budget)
 
@@ -203,13 +262,15 @@ def test_absolute_amounts() -> None:
     assert last["params"] > 3000 - 0.02 * dense["params"] or last["macs"] > 9000 - 0.02 * dense["macs"]
 
 
-def test_the_full_model_and_the_smallest_one() -> None:
-    """The ends of what can be asked: everything may live, or one unit of each group must do."""
-    full = driven("swiglu", Budget(params="100%"), 6)
+@pytest.mark.parametrize("name", ["swiglu", "plain blocks"])
+def test_the_full_model_and_the_smallest_one(name: str) -> None:
+    """The ends of what can be asked: everything may live, or one unit of each group and no block must do."""
+    full = driven(name, Budget(params="100%"), 6)
     assert full.widths == full.space.full
+    assert not full.live.tree.absent
     least = Prices(full.space)
-    smallest = driven("swiglu", Budget(params=round(least.smallest["params"] * least.dense["params"])), 6)
-    assert smallest.widths == smallest.space.smallest
+    smallest = driven(name, Budget(params=round(least.smallest["params"] * least.dense["params"])), 6)
+    assert smallest.widths == {group: int(group not in full.space.blocks) for group in full.space.groups}
 
 
 def test_nothing_moves_after_the_freeze() -> None:
@@ -323,9 +384,17 @@ def test_spend_with_parameters_alone(preset: str) -> None:
     least = least_spend("conv", 8, params="36%")
     for asked in (least + 0.005, least + 0.05):
         budget = Budget(params="36%", spend=asked)
-        found = driven("conv", budget, 8, methods.METHODS[preset]())
+        found = driven("conv", budget, 8, methods()[preset]())
         assert found.ledger.spend_frac <= asked
         assert_capped(found, budget)
+
+
+def test_spend_where_blocks_may_be_absent() -> None:
+    budget = Budget(params="100%", macs="60%", spend=0.3)
+    found = driven("masked blocks", budget, 6)
+    assert found.ledger.spend_frac <= 0.3
+    assert_below_plan(found)
+    assert_capped(found, budget)
 
 
 def test_spend_with_macs_alone() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 
+from deep import DEEP
 from growing import KINDS, PRESETS, Growth, assert_same, everything, spoil, timeless
 from helpers import assert_untouched, state_of
 from meristem import Budget, methods
@@ -35,10 +36,16 @@ CASES = [
     *(("resnet", preset, list(KINDS)[number % 2]) for number, preset in enumerate(PRESETS)),
     *(("attention_matmul", preset, "adamw") for preset in LEARNING),
     *(("lstm_lm", preset, "sgd") for preset in LEARNING),
+    *(("deep_residual", preset, list(KINDS)[number % 2]) for number, preset in enumerate(PRESETS)),
+    ("deep_masked", "default", "adamw"),
+    ("deep_masked", "paper", "sgd"),
 ]
 EPOCHS, STEPS = 4, 2
 # Before the first step, in the middle of a growing epoch, between two, in the frozen end, and after the last.
 POINTS = (0, 3, 4, 7, 8)
+# Where blocks come and go: after every epoch and in the middle of two.
+EPOCHS_WITH_BLOCKS = 5
+POINTS_WITH_BLOCKS = {"default": (2, 4, 5, 6, 10)}
 
 
 # --- resuming is going on -----------------------------------------------------------------------------------------
@@ -51,16 +58,20 @@ def test_resumed_run_is_the_uninterrupted_run(name: str, preset: str, kind: str,
     The model of the fresh grower has other weights and the global random numbers stand elsewhere, so nothing that
     ends up equal can come from anywhere but the file.
     """
+    points = POINTS_WITH_BLOCKS.get(preset, (1, 2, 5)) if name in DEEP else POINTS
+    epochs = EPOCHS_WITH_BLOCKS if name in DEEP else EPOCHS
     torch.manual_seed(1)
-    growth = Growth(name, space_of(name), preset, kind=kind, epochs=EPOCHS, steps=STEPS)
-    then = {}
-    for point in POINTS:
+    growth = Growth(name, space_of(name), preset, kind=kind, epochs=epochs, steps=STEPS)
+    then, absent = {}, set()
+    for point in points:
         growth.go(point).save(tmp_path / str(point))
         then[point] = everything(growth)
-    expected = everything(growth)
-    for point in POINTS:
+        absent |= set(growth.grower.live.tree.absent)
+    expected = everything(growth.go())
+    assert bool(absent) == (name in DEEP), "of the blocks that may be absent, some must be at some time"
+    for point in points:
         torch.manual_seed(1000 + point)
-        again = Growth(name, space_of(name), preset, kind=kind, epochs=EPOCHS, steps=STEPS)
+        again = Growth(name, space_of(name), preset, kind=kind, epochs=epochs, steps=STEPS)
         spoil(again.model)
         again.resume(tmp_path / str(point))
         assert_same(everything(again), then[point])

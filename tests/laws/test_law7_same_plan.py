@@ -31,6 +31,7 @@ NETS = ("resnet", "attention_matmul", "lstm_lm")
         *((NETS[row % 3], preset) for row, preset in enumerate(PRESETS)),
         ("attention_matmul", "default"),
         ("lstm_lm", "default"),
+        *(("deep_tuples", preset) for preset in PRESETS),
     ],
 )
 def test_same_seed_same_run(name: str, preset: str, space_of) -> None:

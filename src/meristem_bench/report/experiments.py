@@ -1,4 +1,4 @@
-"""Runs that differ in their seeds alone belong together: their curves are shown as a mean and a band."""
+"""Runs that differ in their seeds alone are one experiment, whose curves are a mean and a band."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from meristem_bench.report.reading import FloatArray, Shown, legible, number
+from meristem_bench.report.page_text import legible
+from meristem_bench.report.reported_run import FloatArray, ReportedRun, number
 
-_IGNORED = frozenset({"seed", "data_dir", "workers", "threads", "widths"})  # that make no other experiment
+_IGNORED = frozenset({"seed", "data_dir", "workers", "threads", "widths"})  # settings that make no other experiment
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds and the deviation from it; NaN where nothing is known."""
+    """A mean over seeds and the standard deviation; NaN where no run has a value."""
 
     mean: FloatArray
     deviation: FloatArray
 
     @property
-    def known(self) -> bool:
+    def has_values(self) -> bool:
         return bool(np.isfinite(self.mean).any())
 
     def times(self, factor: float) -> Spread:
@@ -31,14 +32,14 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Experiment:
     """Runs of one experiment, over its seeds."""
 
     title: str
-    runs: tuple[Shown, ...]
+    runs: tuple[ReportedRun, ...]
 
     @property
-    def first(self) -> Shown:
+    def first(self) -> ReportedRun:
         return self.runs[0]
 
     @cached_property
@@ -46,8 +47,8 @@ class Bundle:
         """Every epoch that some run has a record of."""
         return np.unique(np.concatenate([run.epochs for run in self.runs])) if self.runs else np.array([])
 
-    def over_seeds(self, curve: Callable[[Shown], FloatArray]) -> Spread:
-        """What ``curve`` gives for each run, one value an epoch, put together."""
+    def over_seeds(self, curve: Callable[[ReportedRun], FloatArray]) -> Spread:
+        """Mean and deviation over the seeds of what ``curve`` gives for each run, one value per epoch."""
         values = np.full((len(self.runs), len(self.epochs)), np.nan)
         for row, run in zip(values, self.runs, strict=True):
             row[np.searchsorted(self.epochs, run.epochs)] = curve(run)
@@ -62,47 +63,48 @@ class Bundle:
 
     @property
     def spends(self) -> FloatArray:
-        """What each finished run cost to train; where widths were trained that another run has grown, with that."""
+        """The training cost of each finished run, that of growing included if it trains what another run has grown."""
         total = self.finals("total_spend_frac")
         return np.where(np.isfinite(total), total, self.finals("spend_frac"))
 
 
 def spread(values: FloatArray) -> Spread:
-    """Over the first axis; a deviation of one value is zero."""
+    """Mean and deviation over the first axis; the deviation of one value is zero."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # an epoch that no run knows anything of stays NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # an epoch of which no run has a value stays NaN
         mean = np.nanmean(values, axis=0)
         several = np.isfinite(values).sum(axis=0) > 1
         return Spread(mean, np.where(several, np.nanstd(values, axis=0, ddof=1), 0.0))
 
 
-def bundled(runs: Sequence[Shown]) -> list[Bundle]:
-    """Runs put together by everything but their seeds, named by what they differ in."""
-    found: dict[tuple[Any, ...], list[Shown]] = {}
+def group_by_experiment(runs: Sequence[ReportedRun]) -> list[Experiment]:
+    """The experiments of these runs, each named by what it differs in from the others."""
+    runs_by_key: dict[tuple[Any, ...], list[ReportedRun]] = {}
     for run in runs:
-        found.setdefault(_experiment(run), []).append(run)
-    groups = [sorted(group, key=lambda run: str(run.seed)) for group in found.values()]
-    titles = _titles([group[0] for group in groups])
-    return [Bundle(title, tuple(group)) for title, group in zip(titles, groups, strict=True)]
+        runs_by_key.setdefault(_experiment_key(run), []).append(run)
+    by_seed = [sorted(same, key=lambda run: str(run.seed)) for same in runs_by_key.values()]
+    titles = _titles([seeds[0] for seeds in by_seed])
+    return [Experiment(title, tuple(seeds)) for title, seeds in zip(titles, by_seed, strict=True)]
 
 
-def by_arm(bundles: Sequence[Bundle]) -> list[tuple[str, list[Bundle]]]:
+def group_by_arm(experiments: Sequence[Experiment]) -> list[tuple[str, list[Experiment]]]:
     """Experiments that differ in their budgets alone, named by what else they differ in from the others."""
-    found: dict[tuple[Any, ...], list[Bundle]] = {}
-    for bundle in bundles:
-        found.setdefault(_experiment(bundle.first, _IGNORED | {"budget"}), []).append(bundle)
-    firsts = [points[0].first for points in found.values()]
-    titles = _titles(firsts, _IGNORED | {"budget"}) if len(firsts) > 1 else [arm_word(run.method) for run in firsts]
-    return list(zip(titles, found.values(), strict=True))
+    arms: dict[tuple[Any, ...], list[Experiment]] = {}
+    for experiment in experiments:
+        arms.setdefault(_experiment_key(experiment.first, _IGNORED | {"budget"}), []).append(experiment)
+    firsts = [budgets[0].first for budgets in arms.values()]
+    titles = _titles(firsts, _IGNORED | {"budget"}) if len(firsts) > 1 else [arm_title(run.method) for run in firsts]
+    return list(zip(titles, arms.values(), strict=True))
 
 
-def _experiment(run: Shown, ignored: Set[str] = _IGNORED) -> tuple[Any, ...]:
+def _experiment_key(run: ReportedRun, ignored: Set[str] = _IGNORED) -> tuple[Any, ...]:
+    """What is equal for runs of one experiment."""
     ignored = ignored | ({"budget"} if run.method == "dense" else set())
     settings = sorted((key, str(value)) for key, value in run.settings.items() if key not in ignored)
     return (run.name, run.network, *settings) if run.settings else (run.name, str(run.path))
 
 
-def _titles(runs: Sequence[Shown], ignored: Set[str] = _IGNORED) -> list[str]:
+def _titles(runs: Sequence[ReportedRun], ignored: Set[str] = _IGNORED) -> list[str]:
     if len(runs) == 1:
         return [runs[0].name]
     keys = [key for key in dict.fromkeys(key for run in runs for key in run.settings) if key not in ignored]
@@ -113,24 +115,24 @@ def _titles(runs: Sequence[Shown], ignored: Set[str] = _IGNORED) -> list[str]:
         f"{title} ({legible(run.folder, 30)})" if titles.count(title) > 1 else title
         for title, run in zip(titles, runs, strict=True)
     ]
-    again = [titles[:place].count(title) for place, title in enumerate(titles)]
-    return [f"{title} {count + 1}" if count else title for title, count in zip(titles, again, strict=True)]
+    earlier = [titles[:place].count(title) for place, title in enumerate(titles)]
+    return [f"{title} {count + 1}" if count else title for title, count in zip(titles, earlier, strict=True)]
 
 
-def _has(run: Shown, key: str) -> bool:
+def _has(run: ReportedRun, key: str) -> bool:
     return key in run.settings and not (run.method == "dense" and key == "budget")
 
 
-def _title(run: Shown, several: bool, differ: Sequence[str]) -> str:
+def _title(run: ReportedRun, several: bool, differ: Sequence[str]) -> str:
     words = [word for word in (run.name, run.network) if word] if several else []
     if "method" in differ and _has(run, "method"):
-        words.append(arm_word(run.method))
+        words.append(arm_title(run.method))
     if "budget" in differ and _has(run, "budget"):
         words.append(str(run.settings.get("budget")))
     words += [f"{key}={run.settings.get(key)}" for key in differ if key not in ("method", "budget") and _has(run, key)]
     return legible(", ".join(words) or run.name, 60)
 
 
-def arm_word(method: str) -> str:
+def arm_title(method: str) -> str:
     """A method as people call it in a comparison."""
     return {"default": "grown", "dense": "full model"}.get(method, legible(method, 40))

@@ -1,4 +1,4 @@
-"""A run's folder is read as far as it goes; what is not there is told in a sentence."""
+"""A run's folder is read as far as it goes; a sentence says what is missing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from meristem.errors import FileError
-from meristem_bench.report.bundles import bundled, spread
-from meristem_bench.report.reading import legible, read_run, read_runs
+from meristem_bench.report.experiments import group_by_experiment, spread
+from meristem_bench.report.page_text import legible
+from meristem_bench.report.run_reader import read_run, read_runs
 
 
 @pytest.fixture
@@ -22,20 +23,20 @@ def run(runs: Path, tmp_path: Path) -> Path:
 
 
 def test_a_whole_run_lacks_nothing(run: Path) -> None:
-    shown = read_run(run)
-    assert shown.missing == ()
-    assert shown.epochs.tolist() == [1, 2, 3, 4, 5, 6]
-    assert shown.caps == {"params": 0.4}
-    assert shown.column("metrics", "train_loss")[1] == 1.0
-    assert shown.result is not None
-    for module, width, full, _ in shown.layers:
+    reported = read_run(run)
+    assert reported.missing == ()
+    assert reported.epochs.tolist() == [1, 2, 3, 4, 5, 6]
+    assert reported.caps == {"params": 0.4}
+    assert reported.column("metrics", "train_loss")[1] == 1.0
+    assert reported.result is not None
+    for module, width, full, _ in reported.layers:
         assert 1 <= width <= full, module
 
 
 def test_layers_are_those_of_the_last_epoch(run: Path) -> None:
-    shown = read_run(run)
-    widths = {module: width for module, width, *_ in shown.layers}
-    assert widths["stages.0.0.conv1"] == shown.records[-1]["widths"]["stages.0.0.conv1"]
+    reported = read_run(run)
+    widths = {module: width for module, width, *_ in reported.layers}
+    assert widths["stages.0.0.conv1"] == reported.records[-1]["widths"]["stages.0.0.conv1"]
 
 
 def test_a_run_without_result_says_how_far_it_is(run: Path) -> None:
@@ -46,50 +47,50 @@ def test_a_run_without_result_says_how_far_it_is(run: Path) -> None:
 def test_a_line_that_is_being_written_is_no_damage(run: Path) -> None:
     text = (run / "history.jsonl").read_text()
     (run / "history.jsonl").write_text(text + '{"epoch": 7, "wid')
-    shown = read_run(run)
-    assert (len(shown.records), shown.missing) == (6, ())
+    reported = read_run(run)
+    assert (len(reported.records), reported.missing) == (6, ())
 
 
 def test_damaged_lines_are_left_out_and_named(run: Path) -> None:
     lines = (run / "history.jsonl").read_text().splitlines()
     lines[1], lines[3] = "\x00garbage", "[1, 2]"
     (run / "history.jsonl").write_text("\n".join(lines) + "\n")
-    shown = read_run(run)
-    assert shown.epochs.tolist() == [1, 3, 5, 6]
-    assert shown.missing == ("Damaged lines of history.jsonl are left out: 2, 4.",)
+    reported = read_run(run)
+    assert reported.epochs.tolist() == [1, 3, 5, 6]
+    assert reported.missing == ("Damaged lines of history.jsonl are left out: 2, 4.",)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "meristem-space-1"}', '{"format": "other"}'])
 def test_a_damaged_outline_is_done_without(run: Path, content: str) -> None:
     (run / "space.json").write_text(content)
-    shown = read_run(run)
-    assert shown.outline is None
-    assert shown.layers == []
-    assert any("The outline of the full network is not there" in sentence for sentence in shown.missing)
-    assert max(shown.full.values()) == max(shown.records[-1]["widths"].values()) or shown.full
+    reported = read_run(run)
+    assert reported.outline is None
+    assert reported.layers == []
+    assert any("The outline of the full network is not there" in sentence for sentence in reported.missing)
+    assert max(reported.full.values()) == max(reported.records[-1]["widths"].values()) or reported.full
 
 
 def test_a_history_alone_is_enough(run: Path) -> None:
     for name in ("run.json", "result.json", "space.json"):
         (run / name).unlink()
-    shown = read_run(run)
-    assert len(shown.records) == 6
-    assert any("What was run is not known" in sentence for sentence in shown.missing)
+    reported = read_run(run)
+    assert len(reported.records) == 6
+    assert any("What was run is not known" in sentence for sentence in reported.missing)
 
 
 def test_a_run_that_has_just_begun(run: Path) -> None:
     (run / "history.jsonl").write_text("")
-    shown = read_run(run)
-    assert "No epoch is finished yet." in shown.missing
-    assert shown.layers == []
+    reported = read_run(run)
+    assert "No epoch is finished yet." in reported.missing
+    assert reported.layers == []
 
 
 def test_records_of_another_shape_do_no_harm(run: Path) -> None:
     odd = [{"epoch": 1, "widths": None, "metrics": [1]}, {"epoch": "x"}, {"epoch": 2, "widths": {"a": "b"}}, {}]
     (run / "history.jsonl").write_text("".join(json.dumps(record) + "\n" for record in odd))
-    shown = read_run(run)
-    assert shown.epochs.tolist() == [1, 2]
-    assert np.isnan(shown.column("metrics", "train_loss")).all()
+    reported = read_run(run)
+    assert reported.epochs.tolist() == [1, 2]
+    assert np.isnan(reported.column("metrics", "train_loss")).all()
 
 
 def test_no_run_at_all_is_refused(tmp_path: Path) -> None:
@@ -100,19 +101,19 @@ def test_no_run_at_all_is_refused(tmp_path: Path) -> None:
 
 
 def test_folders_with_runs_in_them_are_searched(runs: Path) -> None:
-    assert [shown.path.name for shown in read_runs([runs / "study"])] == ["a", "b", "c", "d"]
+    assert [reported.path.name for reported in read_runs([runs / "study"])] == ["a", "b", "c", "d"]
     assert len(read_runs([runs / "study", runs / "study" / "a"])) == 4
 
 
 def test_seeds_are_put_together_and_the_rest_is_named_by_what_differs(runs: Path) -> None:
-    bundles = bundled(read_runs([runs / "study"]))
-    assert [(bundle.title, len(bundle.runs)) for bundle in bundles] == [
+    experiments = group_by_experiment(read_runs([runs / "study"]))
+    assert [(experiment.title, len(experiment.runs)) for experiment in experiments] == [
         ("grown, params=40%", 2),
         ("grown, params=70%", 1),
         ("uniform, params=40%", 1),
     ]
-    first, second = (run.column("params_frac") for run in bundles[0].runs)
-    assert np.allclose(bundles[0].column("params_frac").mean, (first + second) / 2)
+    first, second = (run.column("params_frac") for run in experiments[0].runs)
+    assert np.allclose(experiments[0].column("params_frac").mean, (first + second) / 2)
 
 
 def rewritten(run: Path, **changes: object) -> None:
@@ -124,14 +125,14 @@ def rewritten(run: Path, **changes: object) -> None:
 def test_a_model_of_the_users_own_is_another_experiment(runs: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(runs / "study" / "b", tmp_path / "b"))
     rewritten(other, network="my.models:wide")
-    titles = [bundle.title for bundle in bundled(read_runs([runs / "study" / "a", other]))]
+    titles = [experiment.title for experiment in group_by_experiment(read_runs([runs / "study" / "a", other]))]
     assert titles == ["tiny", "tiny, my.models:wide"]
 
 
 def test_settings_that_were_not_known_then_make_no_other_experiment(runs: Path, tmp_path: Path) -> None:
     newer = Path(shutil.copytree(runs / "study" / "b", tmp_path / "b"))
     rewritten(newer, settings={"fine_tune": 0, "unroll": 0})
-    assert len(bundled(read_runs([runs / "study" / "a", newer]))) == 1
+    assert len(group_by_experiment(read_runs([runs / "study" / "a", newer]))) == 1
 
 
 def test_epochs_of_fine_tuning_count(run: Path) -> None:
@@ -144,14 +145,14 @@ def test_runs_of_different_length_meet_by_epoch(runs: Path, tmp_path: Path) -> N
     short = Path(shutil.copytree(runs / "study" / "b", tmp_path / "b"))
     lines = (short / "history.jsonl").read_text().splitlines(keepends=True)
     (short / "history.jsonl").write_text("".join(lines[:2]))
-    bundle = bundled(read_runs([runs / "study" / "a", short]))[0]
-    values = bundle.column("params_frac")
+    experiment = group_by_experiment(read_runs([runs / "study" / "a", short]))[0]
+    values = experiment.column("params_frac")
     assert values.deviation[2:].tolist() == [0.0] * 4
     assert np.isfinite(values.mean).all()
 
 
 def test_the_spread_of_nothing_is_unknown() -> None:
-    assert not spread(np.full((2, 3), np.nan)).known
+    assert not spread(np.full((2, 3), np.nan)).has_values
     assert spread(np.array([1.0, 3.0])).deviation == pytest.approx(2**0.5)
 
 
@@ -166,9 +167,9 @@ def changed(run: Path, file: str, **parts: Any) -> None:
 @pytest.mark.parametrize("settings", [[], "x", None, -1])
 def test_settings_of_another_shape_are_not_known(run: Path, settings: Any) -> None:
     changed(run, "run.json", settings=settings, name=None)
-    shown = read_run(run)
-    assert (shown.settings, shown.name, shown.caps) == ({}, "run", {})
-    assert any("settings in" in sentence and "are damaged" in sentence for sentence in shown.missing)
+    reported = read_run(run)
+    assert (reported.settings, reported.name, reported.caps) == ({}, "run", {})
+    assert any("settings in" in sentence and "are damaged" in sentence for sentence in reported.missing)
 
 
 @pytest.mark.parametrize("budget", ["params=-5%", "params=1e400,macs=7", "=,%", {"a": 1}, 3])
@@ -197,10 +198,10 @@ def test_an_outline_with_a_damaged_layer_is_done_without(run: Path, layer: dict[
 
 def test_widths_that_the_outline_does_not_know_are_named(run: Path) -> None:
     (run / "history.jsonl").write_text(json.dumps({"epoch": 1, "widths": {"other": 3}}) + "\n")
-    shown = read_run(run)
-    assert (shown.layers, shown.width_groups) == ([], [])
-    assert any("does not have are left out: other." in sentence for sentence in shown.missing)
-    assert any("The final network is not drawn" in sentence for sentence in shown.missing)
+    reported = read_run(run)
+    assert (reported.layers, reported.width_groups) == ([], [])
+    assert any("does not have are left out: other." in sentence for sentence in reported.missing)
+    assert any("The final network is not drawn" in sentence for sentence in reported.missing)
 
 
 def test_an_outline_without_layers_draws_no_network(run: Path) -> None:
@@ -212,25 +213,25 @@ def test_every_epoch_has_one_record(run: Path) -> None:
     epochs = [2, 1, 2, -1, 0, 1.5, 10**400, None]
     lines = [json.dumps({"epoch": epoch, "seconds": place}) for place, epoch in enumerate(epochs)]
     (run / "history.jsonl").write_text("\n".join(lines) + "\n")
-    shown = read_run(run)
-    assert (shown.epochs.tolist(), shown.column("seconds").tolist()) == ([1, 2], [1, 2])
-    assert "Records that name no epoch are left out: 5." in shown.missing
-    assert "Some epochs have several records: the last of each is taken." in shown.missing
+    reported = read_run(run)
+    assert (reported.epochs.tolist(), reported.column("seconds").tolist()) == ([1, 2], [1, 2])
+    assert "Records that name no epoch are left out: 5." in reported.missing
+    assert "Some epochs have several records: the last of each is taken." in reported.missing
 
 
 def test_json_that_is_nested_without_end_is_damage(run: Path) -> None:
     for name in ("run.json", "result.json", "space.json"):
         (run / name).write_text("[" * 100_000)
     (run / "history.jsonl").write_text("[" * 100_000 + "\n" + '{"epoch": 1}\n')
-    shown = read_run(run)
-    assert (shown.epochs.tolist(), shown.outline, shown.result) == ([1], None, None)
+    reported = read_run(run)
+    assert (reported.epochs.tolist(), reported.outline, reported.result) == ([1], None, None)
 
 
 def test_numbers_beyond_all_measure_are_not_known(run: Path) -> None:
     changed(run, "result.json", params=10**400, params_frac=1e308, macs_frac=None, test=[])
-    (bundle,) = bundled([read_run(run)])
+    (experiment,) = group_by_experiment([read_run(run)])
     for path in (("params",), ("params_frac",), ("macs_frac",), ("test", "accuracy")):
-        assert np.isnan(bundle.finals(*path)).all()
+        assert np.isnan(experiment.finals(*path)).all()
 
 
 def test_a_run_is_read_once_however_its_path_is_written(runs: Path, tmp_path: Path) -> None:
@@ -258,8 +259,8 @@ def test_runs_of_which_only_the_history_is_left_keep_titles_of_their_own(run: Pa
     for place in ("x", "y"):
         (tmp_path / place / "same").mkdir(parents=True)
         shutil.copy(run / "history.jsonl", tmp_path / place / "same")
-    bundles = bundled(read_runs([run, tmp_path / "x", tmp_path / "y"]))
-    assert [bundle.title for bundle in bundles] == ["tiny", "same (same)", "same (same) 2"]
+    experiments = group_by_experiment(read_runs([run, tmp_path / "x", tmp_path / "y"]))
+    assert [experiment.title for experiment in experiments] == ["tiny", "same (same)", "same (same) 2"]
 
 
 def test_any_text_becomes_legible() -> None:

@@ -1,6 +1,6 @@
-"""How figures look, and how one becomes a file and a part of the page.
+"""The look of figures, and how one becomes a file and a part of the page.
 
-Figures are drawn in the colours of the light page. In the page these colours become variables, so that one drawing
+Figures are drawn in the colours of the light page. In the page these colours become variables, so that one figure
 serves light and dark.
 """
 
@@ -20,14 +20,14 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from meristem_bench.report.reading import legible
+from meristem_bench.report.page_text import legible
 
 INK, MUTED, LINE, PAPER = "#22262e", "#687080", "#d8dce3", "#fdfdfd"
-# Told apart with any kind of colour vision (after Okabe and Ito), without the yellow that is lost on white.
+# Distinct for any kind of colour vision (after Okabe and Ito), without the yellow that is lost on white.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5c3e")
 SERIES_DARK = ("#5db3ec", "#ff9052", "#35c99e", "#e7a4cb", "#f4b740", "#8ed2fa", "#c7a27c")
 COLOURS = {INK: "--ink", MUTED: "--muted", LINE: "--line", **{c: f"--c{n}" for n, c in enumerate(SERIES)}}
-MAP = "cividis"  # of shares: even in lightness, and for all eyes
+COLOUR_MAP = "cividis"  # of shares: even in lightness, for any kind of colour vision
 _DPI = 160
 _WIDTH, _HEIGHT = 4.9, 2.9  # inches: small enough for text to be read when a phone shows the whole width
 
@@ -60,30 +60,31 @@ RC: Any = {  # matplotlib types its keys one by one
     "savefig.facecolor": PAPER,
     "axes.facecolor": "none",
     "svg.fonttype": "none",
-    "image.cmap": MAP,
+    "image.cmap": COLOUR_MAP,
 }
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A figure with its name among the files, its heading and the sentence that explains it."""
+class ReportFigure:
+    """A matplotlib figure with the name of its file, its heading and its caption."""
 
     name: str
     title: str
-    sentence: str
+    caption: str
     figure: Figure
-    tall: bool = False  # is as high as it needs to be, and gets the width of the page
+    tall: bool = False  # as high as it needs to be, over the whole width of the page
 
 
-def canvas(rows: int = 1, columns: int = 1, height: float = _HEIGHT, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure and its axes, row by row. Made without pyplot: nothing outside it is touched."""
+def new_figure(rows: int = 1, columns: int = 1, height: float = _HEIGHT, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, row by row; without pyplot, so that no global state changes."""
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, [axis for row in axes for axis in row]
 
 
-def by_epoch(axes: Axes, label: str, from_zero: bool = False) -> None:
+def label_epochs(axes: Axes, label: str, from_zero: bool = False) -> None:
+    """Epochs on the x axis, ``label`` on the y axis."""
     axes.set_xlabel("epoch")
     axes.set_ylabel(legible(label, 36))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -91,15 +92,15 @@ def by_epoch(axes: Axes, label: str, from_zero: bool = False) -> None:
         axes.set_ylim(bottom=0)
 
 
-def alone(points: Sized) -> dict[str, Any]:
-    """A line of one point cannot be seen: it gets a mark."""
+def point_marker(points: Sized) -> dict[str, Any]:
+    """The marker of a line of one point, which could not be seen without."""
     return {"marker": "o", "markersize": 4} if len(points) == 1 else {}
 
 
-def wide_range(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic scale where a linear one would press most of the values flat; its numbers are written plainly."""
-    known = [value for value in values if value > 0]
-    if len(known) < len(values) or not known or max(known) < 20 * min(known):
+def log_scale_if_wide(axes: Axes, values: Sequence[float]) -> None:
+    """Set a logarithmic scale where a linear one would press most values flat; its numbers are written plainly."""
+    positive = [value for value in values if value > 0]
+    if len(positive) < len(values) or not positive or max(positive) < 20 * min(positive):
         return
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -108,59 +109,42 @@ def wide_range(axes: Axes, values: Sequence[float]) -> None:
 
 
 def legend(axes: Axes, most: int = 8) -> None:
-    """Only where there is something to tell apart; below the axes, so that it covers nothing."""
+    """Add a legend if there are several lines; below the axes, so that it covers nothing."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         columns = 1 if max(map(len, labels)) > 34 else 2
         axes.legend(handles[:most], labels[:most], loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns)
 
 
-def shortened(name: str, most: int = 22) -> str:
-    """
-    >>> shortened("stages.0.0.conv1"), shortened("encoder.layers.10.attention.self", 20)
-    ('stages.0.0.conv1', '…s.10.attention.self')
-    """
-    name = legible(name)
-    return name if len(name) <= most else "…" + name[-(most - 1) :]
+def svg(figure: ReportFigure) -> str:
+    """The figure as SVG, drawn by its canvas: `savefig` would draw everything twice, first for its layout alone."""
+    text = io.StringIO()
+    with rc_context({**RC, "svg.hashsalt": figure.name}):
+        FigureCanvasSVG(figure.figure).print_svg(text, metadata={"Date": None})  # type: ignore[no-untyped-call]
+    figure.figure.set_layout_engine("none")  # everything has its place now: the PNG need not find it again
+    return text.getvalue()
 
 
-def file_name(name: str) -> str:
-    """
-    >>> file_name("accuracy"), file_name("../F1 (macro)"), file_name("точность")
-    ('accuracy', 'F1-macro', 'metric')
-    """
-    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:40] or "metric"
-
-
-def svg(drawing: Drawing) -> str:
-    """Drawn through the canvas itself: `savefig` would draw everything twice, the first time for its layout alone."""
-    held = io.StringIO()
-    with rc_context({**RC, "svg.hashsalt": drawing.name}):
-        FigureCanvasSVG(drawing.figure).print_svg(held, metadata={"Date": None})  # type: ignore[no-untyped-call]
-    drawing.figure.set_layout_engine("none")  # everything has its place now: what comes next need not find it again
-    return held.getvalue()
-
-
-def png(drawing: Drawing) -> bytes:
-    held = io.BytesIO()
-    drawing.figure.set_dpi(_DPI)
+def png(figure: ReportFigure) -> bytes:
+    content = io.BytesIO()
+    figure.figure.set_dpi(_DPI)
     with rc_context(RC):
-        FigureCanvasAgg(drawing.figure).print_png(held)  # type: ignore[no-untyped-call]
-    return held.getvalue()
+        FigureCanvasAgg(figure.figure).print_png(content)  # type: ignore[no-untyped-call]
+    return content.getvalue()
 
 
-def inline(text: str, drawing: Drawing) -> str:
-    """The SVG as a part of a page: no prologue, colours as variables, ids that meet no others, its size left open."""
+def inline(text: str, figure: ReportFigure) -> str:
+    """The SVG as a part of a page: no prologue, colours as variables, ids unique in the page, no fixed size."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(
         r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1
     )
-    text = text.replace("<svg ", f'<svg role="img" aria-label="{escape(legible(drawing.title))}" ', 1)
-    mark = drawing.name
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{mark}-\1"', text)
-    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{mark}-\1)", text)
-    text = re.sub(r'href="#([^"]+)"', rf'href="#{mark}-\1"', text)
+    text = text.replace("<svg ", f'<svg role="img" aria-label="{escape(legible(figure.title))}" ', 1)
+    prefix = figure.name
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)
     text = re.sub(rf"fill: {PAPER}", "fill: none", text)
     for colour, variable in COLOURS.items():
         text = text.replace(colour, f"var({variable})")

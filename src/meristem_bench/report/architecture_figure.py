@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from meristem_bench.report.bundles import Bundle
-from meristem_bench.report.style import INK, LINE, SERIES, Drawing, canvas, shortened
+from meristem_bench.report.experiments import Experiment
+from meristem_bench.report.figure_style import INK, LINE, SERIES, ReportFigure, new_figure
+from meristem_bench.report.page_text import shortened
 
 _ROW, _MOST_INCHES = 0.19, 22.0
 
 
-def architecture_drawing(bundle: Bundle, mark: str = "") -> Drawing | None:
-    """Bars about one axis: the full network's silhouette, and the found one inside it; of several seeds the first."""
-    layers = bundle.first.layers
+def architecture_figure(experiment: Experiment, prefix: str = "") -> ReportFigure | None:
+    """The silhouette of the full network with the final one inside it; of several seeds the first."""
+    layers = experiment.first.layers
     if not layers:
         return None
     row = min(_ROW, _MOST_INCHES / len(layers))
-    figure, (axes,) = canvas(height=0.2 + row * len(layers))
+    figure, (axes,) = new_figure(height=0.2 + row * len(layers))
     widest = max(full for _, _, full, _ in layers)
     size = float(np.clip(row * 38, 2.0, 7.0))
     places, fulls = np.arange(len(layers)), np.array([full for _, _, full, _ in layers])
@@ -35,12 +36,12 @@ def architecture_drawing(bundle: Bundle, mark: str = "") -> Drawing | None:
         axes.text(0.53 * widest, place, text if width else f"absent ({full:g})", **style)
     axes.set_ylim(len(layers) - 0.4, -0.6)
     axes.set_xlim(-1.1 * widest, 0.86 * widest)
-    figure.set_layout_engine("none")  # all is inside: names as labels of ticks would take seconds to be placed
+    figure.set_layout_engine("none")  # text inside the axes: tick labels would take seconds to be placed
     axes.set_position((0.0, 0.0, 1.0, 1.0))
     axes.set_axis_off()
-    seed = f" of seed {bundle.first.seed}" if len(bundle.runs) > 1 else ""
-    sentence = (
+    seed = f" of seed {experiment.first.seed}" if len(experiment.runs) > 1 else ""
+    caption = (
         f"The network as it was after the last epoch{seed}, from input (top) to output: coloured what it has, grey "
         f"what the full one has, colours by stage."
     )
-    return Drawing(f"{mark}architecture", "The network beside the full one", sentence, figure, tall=True)
+    return ReportFigure(f"{prefix}architecture", "The network beside the full one", caption, figure, tall=True)

@@ -1,0 +1,57 @@
+"""What the folder of a run says about it, and the run made again from that."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+import meristem
+from meristem.errors import MeristemError
+from meristem_bench.runs.folder import Folder
+from meristem_bench.runs.run import Run
+from meristem_bench.runs.settings import plain_defaults
+
+# Settings that do not decide the outcome: a run may go on with others. What lies under a path does decide it, but that
+# is found out in another way: by the number of steps, and by the widths a checkpoint was made with.
+CHANGEABLE_ON_RESUME = ("data_dir", "workers", "widths")
+
+
+def description(run: Run) -> dict[str, Any]:
+    """What run.json holds: what is run, with which software, where."""
+    return {
+        "name": run.name,
+        "about": run.about,
+        "network": run.network,
+        "recipe": run.recipe,
+        "settings": run.settings,
+        "versions": {
+            "meristem": meristem.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "platform": platform.platform(),
+    }
+
+
+def read_run(folder: Folder, recipe_run: Run) -> Run:
+    """The run that was started in ``folder``: what its recipe returns today, with the settings of then."""
+    content = folder.described()
+    if content.get("name") != recipe_run.name:
+        raise MeristemError(f"{folder.path} holds a run of {content.get('name')!r}, not of {recipe_run.name!r}")
+    settings = content.get("settings")
+    if not isinstance(settings, dict):
+        raise MeristemError(f"{folder.description} is damaged: it has no settings")
+    if (network := content.get("network")) != recipe_run.network:
+        wanted = f"--model {network}" if network else "no --model"
+        raise MeristemError(f"the run in {folder.path} was started with {wanted}: say so again to go on with it")
+    return recipe_run.with_settings(with_defaults(settings))
+
+
+def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from a file, and the defaults of those that did not exist when it was written."""
+    return {**plain_defaults(Run), **settings}

@@ -1,0 +1,56 @@
+"""The result of a run, as result.json holds it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from meristem.cost.count import count_macs, count_params
+from meristem.errors import FileError
+from meristem.grower import Grower
+from meristem_bench.runs.folder import Folder, read_json
+from meristem_bench.runs.metric import metric
+from meristem_bench.runs.run import Run
+
+Result = dict[str, Any]
+RESULT_FORMAT = "meristem-result-1"
+_FROM_THE_LAST_RECORD = (
+    *("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "total_spend_frac"),
+    *("peak_bytes", "widths", "blocks"),
+)
+
+
+def finished_result(folder: Folder) -> Result | None:
+    """The result of a finished run; None if there is none that can be read: the run then makes it again."""
+    try:
+        result = read_json(folder.result)
+    except FileError:
+        return None
+    return result if result.get("format") == RESULT_FORMAT else None
+
+
+def make_result(run: Run, grower: Grower, seconds: float, metrics: Mapping[str, float]) -> Result:
+    """What the run gave, beside what is known of the full model without training it."""
+    space, last = grower.space, grower.records[-1]
+    return {
+        "format": RESULT_FORMAT,
+        "name": run.name,
+        "method": run.growth.method,
+        "seed": run.seed,
+        "epochs": run.epochs,
+        "fine_tune": run.fine_tuning.epochs,
+        "budget": str(run.growth.budget),
+        "headline": run.task.headline,
+        "metric": dataclasses.asdict(metric(run.task.headline)),
+        "test": metrics,
+        "validation": {name.removeprefix("val_"): x for name, x in last["metrics"].items() if name.startswith("val_")},
+        **{key: last[key] for key in _FROM_THE_LAST_RECORD},
+        "seconds": seconds,
+        "full": {
+            "blocks": {stage.name: stage.fixed + len(stage.blocks) for stage in space.stages},
+            "params": round(count_params(space)),
+            "macs": round(count_macs(space)),
+            "spend_macs": last["dense_spend_macs"],
+        },
+    }

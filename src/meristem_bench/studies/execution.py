@@ -1,0 +1,119 @@
+"""Running the cases of a study: one after the other in this process, or several at the same time in their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import traceback
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from meristem.errors import MeristemError
+from meristem_bench.runs.description import CHANGEABLE_ON_RESUME
+from meristem_bench.runs.loop import run_to_end
+from meristem_bench.show.progress import Progress
+from meristem_bench.show.tensorboard import run_with_tensorboard
+from meristem_bench.studies.study import Case, Study
+
+_POLL_SECONDS = 0.2
+
+
+def run_cases(study: Study, cases: Sequence[Case], jobs: int, tensorboard: bool) -> list[str]:
+    """Run the cases, ``jobs`` at the same time; returns which failed, and why."""
+    if jobs == 1:
+        return run_in_sequence(study, cases, tensorboard)
+    return run_in_parallel(study, cases, jobs, tensorboard)
+
+
+def is_done(study: Study, case: Case, tensorboard: bool) -> bool:
+    """Whether there is nothing left to do; graphs may still be wanted of a finished run."""
+    return study.result(case) is not None and not (tensorboard and not study.folder(case).graphs.exists())
+
+
+def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool) -> list[str]:
+    """Run the cases one after the other. One that fails does not keep the others from being run."""
+    failed_by_reason: dict[str, list[str]] = {}
+    for case in cases:
+        if is_done(study, case, tensorboard):  # a direct design may have got its result meanwhile
+            continue
+        print(f"--- {case.title}  seed {case.seed}", flush=True)
+        folder, progress, reason = study.folder(case), Progress(sys.stdout, plain=True), "there is no grown network"
+        try:
+            if study.can_start(case, unfinished=()):
+                folder.path.mkdir(parents=True, exist_ok=True)
+                with folder.held():
+                    (run_with_tensorboard if tensorboard else run_to_end)(study.run_of(case), folder, progress)
+                continue
+        except MeristemError as error:
+            reason = str(error)
+        except Exception as error:  # the user's own code may fail in any way, and the others are still to be run
+            traceback.print_exc()
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            progress.end()
+        print("failed", flush=True)
+        failed_by_reason.setdefault(reason, []).append(f"{case.title} seed {case.seed}")
+    return [f"{', '.join(failed)}: {reason}" for reason, failed in failed_by_reason.items()]
+
+
+def run_in_parallel(study: Study, cases: Sequence[Case], jobs: int, tensorboard: bool) -> list[str]:
+    """Run each case in a process of its own, which is `meristem grow` itself and prints to a file."""
+    waiting, failures = list(cases), list[str]()
+    processes: dict[Case, subprocess.Popen[bytes]] = {}
+    try:
+        while waiting or processes:
+            waiting = [case for case in waiting if not is_done(study, case, tensorboard)]
+            ready = [case for case in waiting if study.can_start(case, unfinished=(*waiting, *processes))]
+            if ready and len(processes) < jobs:
+                case = ready[0]
+                waiting.remove(case)
+                processes[case] = _start(study, case, tensorboard)
+                print(f"started {case.title}  seed {case.seed}", flush=True)
+                continue
+            if not processes:  # direct designs whose grown network failed
+                return [*failures, *(f"{case.title} seed {case.seed} had no grown network" for case in waiting)]
+            for case, code in _wait(processes).items():
+                del processes[case]
+                print(f"{'failed' if code else 'finished'} {case.title}  seed {case.seed}", flush=True)
+                if code:
+                    failures.append(f"see {_log(study, case)}")
+    finally:  # an interruption reaches the children too; they keep what is finished
+        for process in processes.values():
+            process.terminate()
+            process.wait()
+    return failures
+
+
+def _wait(processes: dict[Case, subprocess.Popen[bytes]]) -> dict[Case, int]:
+    """The exit codes of the processes that have ended, after a moment."""
+    codes = {}
+    for case, process in processes.items():
+        try:
+            codes[case] = process.wait(timeout=_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    return codes
+
+
+def _start(study: Study, case: Case, tensorboard: bool) -> subprocess.Popen[bytes]:
+    folder, run = study.folder(case), study.run_of(case)
+    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "meristem", "grow", study.source]
+    if run.network:
+        command += ["--model", run.network]
+    if tensorboard:
+        command += ["--tensorboard"]
+    if folder.description.exists():
+        command += ["--resume", str(folder.path)]
+        names: Collection[str] = CHANGEABLE_ON_RESUME
+    else:
+        command += ["--out", str(folder.path)]
+        names = run.settings
+    command += [f"--set={name}={run.settings[name]}" for name in names if run.settings[name] is not None]
+    with _log(study, case).open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+
+def _log(study: Study, case: Case) -> Path:
+    path = study.folder(case).path
+    return path.with_name(f"{path.name}.log")
