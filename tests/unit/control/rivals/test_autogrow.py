@@ -117,7 +117,11 @@ def test_a_block_without_a_batch_norm_starts_as_built(space_of) -> None:
 
 
 def test_other_methods_start_blocks_as_built() -> None:
-    assert not any(isinstance(make().fresh, RandomLastNorm) for name, make in meristem.methods.METHODS.items() if name != "autogrow")
+    assert not any(
+        isinstance(make().fresh, RandomLastNorm)
+        for name, make in meristem.methods.METHODS.items()
+        if name != "autogrow"
+    )
 
 
 def test_a_budget_is_a_cap() -> None:
