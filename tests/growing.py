@@ -107,7 +107,7 @@ def timeless(records: list[Record]) -> list[Record]:
 def everything(growth: Growth) -> dict[str, Any]:
     """All that the rest of a run depends on, by name: tensors, arrays and plain values."""
     grower, live = growth.grower, growth.grower.live
-    store = live._store.state()
+    store = live._store.state_dict()
     found: dict[str, Any] = {
         **snapshot(growth.model, growth.optimizer),
         **{f"mask {name}": mask for name, mask in live.masks.items()},

@@ -36,7 +36,7 @@ def write_run(path: Path, *, epochs: int = 6, finish: bool = True, depth: bool =
         nn.functional.cross_entropy(model(image), torch.tensor([1, 2])).backward()
         optimizer.step()
         grower.step(train_loss=2.0 / (epoch + 1), val_loss=2.2 / (epoch + 1), val_accuracy=0.1 * (epoch + 1))
-    folder.describe({"name": "tiny", "settings": about})
+    folder.write_description({"name": "tiny", "settings": about})
     write_json(folder.space, outline(space))
     if finish:
         write_json(folder.result, _result(grower, space, about))

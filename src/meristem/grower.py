@@ -272,9 +272,9 @@ class Grower:
             "identity": self._identity(),
             "progress": state.portable(dataclasses.asdict(self._progress)),
             "first lr": self._gating.first_lr,
-            "live": state.portable(self.live.state()),
+            "live": state.portable(self.live.state_dict()),
             "optimizer": self.optimizer.state_dict(),
-            "decider": state.portable(self._decider.state()),
+            "decider": state.portable(self._decider.state_dict()),
             "ledger": dataclasses.asdict(self.ledger),
             "records": json.dumps(self.records),  # one string: encoding thousands of numbers one by one is slow
         }
@@ -294,7 +294,7 @@ class Grower:
             raise FileError("is not the state of a grower")
         checks.check_identity(kept["identity"], self._identity())
         try:
-            self.live.load_state(state.restored(kept["live"]))
+            self.live.load_state_dict(state.restored(kept["live"]))
         except SurgeryError as error:
             raise FileError(f"does not fit this model: {error}") from None
         self.optimizer.load_state_dict(kept["optimizer"])
@@ -302,9 +302,11 @@ class Grower:
         self._gating.first_lr = kept["first lr"]
         self.ledger = Ledger(**kept["ledger"])
         decider = state.restored(kept["decider"])
-        self._decider.load(decider)
+        self._decider.load_state_dict(decider)
         self._begin_epoch(decider["strength"])
-        self._decider.load(decider)  # beginning an epoch clears or renews what a state in the middle of one still needs
+        self._decider.load_state_dict(
+            decider
+        )  # beginning an epoch clears or renews what a state in the middle of one still needs
         self._gating.forget_pulls()
         self.history.restart(json.loads(kept["records"]))
 

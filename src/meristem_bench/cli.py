@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="take the network out of a run, finished or not")
     export.add_argument("run_folder", metavar="RUN", help="the folder of a run")
     export.add_argument("--out", metavar="DIR", required=True, help="where the network goes")
-    _add_again(export)
+    _add_rerun_flags(export)
     export.set_defaults(command="export:export", set=[])
     data = commands.add_parser("data", help="fetch a data set from its official home")
     names = "cifar10, cifar100, mnist, fashion-mnist, voc2012, voc2012-extra, imagenet"
@@ -125,12 +125,12 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
 
 def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("run_folder", metavar="RUN", help="the folder of a finished run")
-    _add_again(evaluate)
+    _add_rerun_flags(evaluate)
     evaluate.set_defaults(command="evaluate:show", set=[])
 
 
-def _add_again(command: argparse.ArgumentParser) -> None:
-    """What was run, for commands that make its network once more, perhaps on another machine."""
+def _add_rerun_flags(command: argparse.ArgumentParser) -> None:
+    """What was run, for commands that build its network again, perhaps on another machine."""
     command.add_argument("--recipe", metavar="MODULE:FUNCTION", help="what was run, if it was a recipe of your own")
     command.add_argument("--model", metavar="MODULE:FUNCTION", help="the model that was grown, if it was your own")
     command.add_argument("--data", metavar="DIR", help="where the data lie, if they have moved")
@@ -138,7 +138,7 @@ def _add_again(command: argparse.ArgumentParser) -> None:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
-    """What is run, for all commands that run something."""
+    """What is run, for commands that train."""
     command.add_argument("recipe", metavar="RECIPE", nargs="?", help="a name of `meristem list`, or MODULE:FUNCTION")
     command.add_argument("--model", metavar="MODULE:FUNCTION", help="a model of your own in place of the recipe's")
     command.add_argument("--epochs", metavar="N", help="how often to go through the training data")
@@ -146,7 +146,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data", metavar="DIR", help="where the data lie, for recipes that do not bring their own")
     command.add_argument("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, mps, ...")
     command.add_argument(
-        "--method", metavar="NAME", help="how to grow, e.g. worth or default:peak=2.5; see `meristem list`"
+        "--method", metavar="NAME", help="how to grow, e.g. search or default:peak=2.5; see `meristem list`"
     )
     command.add_argument(
         "--set", metavar="FIELD=VALUE", action="append", default=[], help="any other setting, e.g. lr=0.05; repeat"

@@ -105,7 +105,7 @@ def test_carried_states_are_those_of_the_masked_reference(name: str) -> None:
     live = Live(copy.deepcopy(full), space)
     gates = RandomGates(space)
     go(live, target(space, 0))
-    live._states.forget()
+    live._carried_states.forget()
     states: list[Any] = [None, None]
     states = assert_chunk(live, full, chunks[0], states, gates)
     for seed, chunk in enumerate(chunks[1:], start=1):

@@ -173,10 +173,10 @@ class Decider:
 
     # --- keeping and restoring ---
 
-    def state(self) -> dict[str, Any]:
-        return {"strength": self.strength, "keeper": self.keeper.state(), "rng": self.rng.bit_generator.state}
+    def state_dict(self) -> dict[str, Any]:
+        return {"strength": self.strength, "keeper": self.keeper.state_dict(), "rng": self.rng.bit_generator.state}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.strength = state["strength"]
-        self.keeper.load(state["keeper"])
+        self.keeper.load_state_dict(state["keeper"])
         self.rng.bit_generator.state = state["rng"]

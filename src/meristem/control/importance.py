@@ -91,10 +91,10 @@ class _ImportanceKeeper(OpenGates):
             for name, values in self._scores.items()
         }
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"scores": self._scores, "ages": self._ages, "sum": self._sum, "steps": self._steps}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._scores, self._ages = dict(state["scores"]), dict(state["ages"])
         self._sum = None if state["sum"] is None else state["sum"].to(self._device)
         self._steps = state["steps"].to(self._device)

@@ -90,9 +90,9 @@ class ScoreKeeper(Protocol):
         """The present score of every unit, live or not."""
         ...
 
-    def state(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load(self, state: Mapping[str, Any]) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class Scores(Protocol):
@@ -142,10 +142,10 @@ class NoSteps(OpenGates):
 
     def finish(self) -> None: ...
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ class _Constant(NoSteps):
     def scores(self, signals: Signals) -> dict[str, FloatArray]:
         return {name: values.copy() for name, values in self._scores.items()}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"scores": self._scores}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._scores = dict(state["scores"])
 
 

@@ -126,11 +126,11 @@ class _TrainedGatesKeeper:
         parts = np.split(flat, np.cumsum(list(self._units.values()))[:-1])
         return {name: part.copy() for name, part in zip(self._units, parts, strict=True)}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         tensors = {"s": self._s, "velocity": self._velocity, "noise": self._noise, "beta": self._beta}
         return {**tensors, "hardness": self._hardness}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         device = self._s.device
         self._s, self._velocity, self._noise, self._beta = (
             state[name].to(device) for name in ("s", "velocity", "noise", "beta")

@@ -22,6 +22,7 @@ from meristem.space.absent_blocks import DROPPED, REPLACED, leave_out
 from meristem.space.paths import is_inside, split_path
 from meristem.space.rules import write_size
 from meristem.surgery.live import Live
+from meristem.surgery.model_tensors import is_channels_last
 
 WEIGHTS, ARCHITECTURE = "model.safetensors", "architecture.json"
 _FORMAT = "meristem-architecture-1"
@@ -197,7 +198,7 @@ def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], na
     for name, entry in architecture["tensors"].items():
         old = names[name]
         value: Tensor = weights[name].to(old.device)
-        if old.dim() == 4 and not old.is_contiguous() and old.is_contiguous(memory_format=torch.channels_last):
+        if is_channels_last(old):
             value = value.contiguous(memory_format=torch.channels_last)
         new = nn.Parameter(value, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else value
         for alias in entry["names"]:

@@ -1,7 +1,7 @@
-"""CarriedStates that the user carries from batch to batch: brought to the size that the network has now, unit by unit.
+"""States that the user carries from batch to batch: resized, unit by unit, to fit the network as it is now.
 
-A state does not say which network it is of, and units can be exchanged at the same width. So the networks that states
-may still be of are remembered, and a state is resized only where all that is known leaves one answer.
+A state does not say which network it belongs to, and units can be exchanged at the same width. So the networks that
+states may still belong to are remembered, and a state is resized only if there is no doubt to which of them it belongs.
 """
 
 from __future__ import annotations
@@ -25,64 +25,64 @@ Masks = Mapping[str, BoolArray]
 
 
 class CarriedStates:
-    """The networks that a carried state may be of: those before the last change, and before changes it missed."""
+    """The networks that a carried state may belong to: before the last change, and before changes it missed."""
 
     def __init__(self, space: Space) -> None:
         self._axes = {state.path: state.axes for state in space.states}
         self._groups = {group for state in space.states for axis in state.axes for group in axis.groups}
         self._before: list[dict[str, BoolArray]] = []
-        self._asked = False  # whether states have followed the last change
-        self._made: list[weakref.ref[Tensor]] = []  # what came out since then
+        self._followed = False  # whether states have followed the last change
+        self._resized: list[weakref.ref[Tensor]] = []  # what came out since then
 
     def changing(self, masks: Masks, after: Masks) -> None:
         """Remember the network with ``masks``, which becomes the one with ``after``.
 
-        Where nothing changes, states that have followed the last change are of the network that stays.
+        Where nothing changes, states that have followed the last change belong to the network that stays.
         """
         if self._same(masks, after):
-            if self._asked:
+            if self._followed:
                 self.forget()
             return
-        self._before = [*([] if self._asked else self._before), {group: masks[group] for group in self._groups}]
-        self._asked, self._made = False, []
+        self._before = [*([] if self._followed else self._before), {group: masks[group] for group in self._groups}]
+        self._followed, self._resized = False, []
 
     def forget(self) -> None:
-        """No state of another network is carried any more."""
-        self._before, self._asked, self._made = [], False, []
+        """Note that no state of another network is carried any more."""
+        self._before, self._followed, self._resized = [], False, []
 
     @property
     def missed(self) -> list[dict[str, BoolArray]]:
-        """The networks that states which have not followed the last change may be of."""
-        return [] if self._asked else self._before
+        """The networks that states which have not followed the last change may belong to."""
+        return [] if self._followed else self._before
 
     def restore(self, missed: Sequence[Mapping[str, BoolArray]]) -> None:
-        """Be as when this was ``missed``: a state that was kept with it is of one of these networks."""
+        """Set :attr:`missed`: a state that was kept together with it belongs to one of these networks."""
         self.forget()
         self._before = [dict(masks) for masks in missed]
 
     def fitted(self, state: Any, masks: Masks, trained: bool) -> Any:
-        """``state`` for the network with ``masks``; ``trained`` tells whether that one has been trained."""
+        """Return ``state`` for the network with ``masks``; ``trained`` says whether that one has been trained."""
         if state is None:
             return None
-        found = dict(state_tensors(state))
-        self._check_form(found)
-        mine = {id(tensor) for reference in self._made if (tensor := reference()) is not None}
-        if all(id(tensor) in mine for tensor in found.values()):
-            return state  # it came from here
-        owner = self._owner(found, masks, trained)
-        self._asked = True
+        tensors = dict(state_tensors(state))
+        self._check_form(tensors)
+        resized_here = {id(tensor) for reference in self._resized if (tensor := reference()) is not None}
+        if all(id(tensor) in resized_here for tensor in tensors.values()):
+            return state
+        owner = self._owner(tensors, masks, trained)
+        self._followed = True
         if owner is None:
             return state
-        return tree_map(lambda leaf: self._moved(leaf, found, owner, masks), state)
+        return tree_map(lambda leaf: self._moved(leaf, tensors, owner, masks), state)
 
-    def _owner(self, found: Mapping[str, Tensor], masks: Masks, trained: bool) -> Masks | None:
-        """The network that a state is of, or None if it is the present one."""
-        fits = self._fits(found, masks)
-        others = [before for before in self._before if self._fits(found, before)]
+    def _owner(self, tensors: Mapping[str, Tensor], masks: Masks, trained: bool) -> Masks | None:
+        """The network that a state belongs to, or None if it is the present one."""
+        fits = self._fits(tensors, masks)
+        others = [before for before in self._before if self._fits(tensors, before)]
         others = [before for before in others if not fits or not self._same(before, masks)]
         if not others:
             if not fits:
-                raise SurgeryError(self._misfit(found, masks))
+                raise SurgeryError(self._misfit(tensors, masks))
             return None
         if (fits and trained) or any(not self._same(other, others[-1]) for other in others):
             raise SurgeryError(
@@ -91,10 +91,10 @@ class CarriedStates:
             )
         return others[-1]
 
-    def _fits(self, found: Mapping[str, Tensor], masks: Masks) -> bool:
+    def _fits(self, tensors: Mapping[str, Tensor], masks: Masks) -> bool:
         return all(
             tensor.shape[dim] == int(axis.live(masks).sum())
-            for path, tensor in found.items()
+            for path, tensor in tensors.items()
             for dim, axis in enumerate(self._axes[path])
             if axis.parts
         )
@@ -102,26 +102,26 @@ class CarriedStates:
     def _same(self, one: Masks, two: Masks) -> bool:
         return all(np.array_equal(one[group], two[group]) for group in self._groups)
 
-    def _check_form(self, found: Mapping[str, Tensor]) -> None:
+    def _check_form(self, tensors: Mapping[str, Tensor]) -> None:
         if not self._axes:
             raise SurgeryError(
                 "this network was traced without a state; say where it is with carried=..., e.g. trace(model, inputs, "
                 "carried=1)"
             )
-        if found.keys() != self._axes.keys():
+        if tensors.keys() != self._axes.keys():
             raise SurgeryError(
-                f"this is not a state of this network: it has {_some(found)}, expected {_some(self._axes)}"
+                f"this is not a state of this network: it has {_some(tensors)}, expected {_some(self._axes)}"
             )
-        for path, tensor in found.items():
+        for path, tensor in tensors.items():
             if tensor.dim() != len(self._axes[path]):
                 raise SurgeryError(
                     f"this is not a state of this network: {path} has {tensor.dim()} dimensions, expected "
                     f"{len(self._axes[path])}"
                 )
 
-    def _misfit(self, found: Mapping[str, Tensor], masks: Masks) -> str:
-        """What to say about a state that is of no network that is known."""
-        for path, tensor in found.items():
+    def _misfit(self, tensors: Mapping[str, Tensor], masks: Masks) -> str:
+        """The message for a state that belongs to none of the networks."""
+        for path, tensor in tensors.items():
             for dim, axis in enumerate(self._axes[path]):
                 sizes = [int(axis.live(each).sum()) for each in [*self._before[-1:], masks]]
                 if axis.parts and tensor.shape[dim] not in sizes:
@@ -132,15 +132,15 @@ class CarriedStates:
                     )
         return "the tensors of this state are of different networks; call resize_state on the state as a whole"
 
-    def _moved(self, leaf: Any, found: Mapping[str, Tensor], before: Masks, masks: Masks) -> Any:
-        """A tensor of the state: what units had that stay, zero for those that come."""
-        path = next((path for path, tensor in found.items() if tensor is leaf), None)
+    def _moved(self, leaf: Any, tensors: Mapping[str, Tensor], before: Masks, masks: Masks) -> Any:
+        """A tensor of the state at its new size: units that stay keep their values, others start at zero."""
+        path = next((path for path, tensor in tensors.items() if tensor is leaf), None)
         if path is None:
             return leaf
         axes = [axis if axis.parts else Axis(size) for axis, size in zip(self._axes[path], leaf.shape, strict=True)]
         old, new = ([np.flatnonzero(axis.live(of)) for axis in axes] for of in (before, masks))
         moved = resized(leaf.detach(), leaf.new_zeros(()).expand([axis.size for axis in axes]), old, new)
-        self._made.append(weakref.ref(moved))
+        self._resized.append(weakref.ref(moved))
         return moved
 
 

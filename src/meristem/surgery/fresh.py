@@ -1,7 +1,7 @@
 """What fresh units start with (docs/equations.md, section Fresh units). Pure functions of tensors.
 
-A rule answers two questions. ``made``: the values of fresh units where units are made. ``read``: the values with which
-old and fresh units are read by whoever reads them. In both the units lie along dimension 0.
+A rule answers two questions. ``incoming``: the weights of fresh units in the layers that make them. ``outgoing``: the
+weights of old and of fresh units in the layers that read them. In both the units lie along dimension 0.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from torch import Tensor
 class Fresh(Protocol):
     """A rule for fresh units."""
 
-    def made(self, fresh: Tensor) -> Tensor: ...
+    def incoming(self, fresh: Tensor) -> Tensor: ...
 
-    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]: ...
+    def outgoing(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 @runtime_checkable
 class FreshBlocks(Protocol):
-    """A rule that has an answer of its own for fresh blocks."""
+    """A rule that also says how the last batch norm of a fresh block starts."""
 
     def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor:
-        """The scale, or the shift, of the last batch norm of a fresh block; ``name`` is the tensor's own."""
+        """Return the scale, or the shift, of the last batch norm of a fresh block; ``name`` is the tensor's own."""
         ...
 
 
 class LayerPart(Enum):
-    """What a tensor is to its layer."""
+    """The role of a tensor in its layer."""
 
     WEIGHT = "weight"  # of a convolution that is not grouped, or of a linear layer; outputs lie along dimension 0
     BIAS = "bias"  # of the same
@@ -44,19 +44,21 @@ class LayerPart(Enum):
 
 @runtime_checkable
 class FreshPlainBlocks(Protocol):
-    """A rule that has an answer of its own for fresh blocks without a shortcut, tensor by tensor."""
+    """A rule that also says how the tensors of a fresh block without a shortcut start."""
 
-    def plain(self, part: LayerPart, built: Tensor) -> Tensor: ...
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor:
+        """Return the values of one tensor of the block; ``built`` are its initial ones."""
+        ...
 
 
 @dataclass(frozen=True)
 class AsBuilt:
     """The model's own initial values, whatever scheme made them (the default)."""
 
-    def made(self, fresh: Tensor) -> Tensor:
+    def incoming(self, fresh: Tensor) -> Tensor:
         return fresh
 
-    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+    def outgoing(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
         return old, fresh
 
 
@@ -68,16 +70,16 @@ class ZeroOutgoing:
     layer is its n-th input, and a norm shifts by one, so that next to nothing of what follows a ReLU is cut off by the
     next one. Outputs for which there is no input are as built.
 
-    >>> ZeroOutgoing().read(torch.ones(1, 2), torch.ones(2, 2))[1].tolist()
+    >>> ZeroOutgoing().outgoing(torch.ones(1, 2), torch.ones(2, 2))[1].tolist()
     [[0.0, 0.0], [0.0, 0.0]]
     >>> ZeroOutgoing().plain(LayerPart.WEIGHT, torch.full((3, 2), 0.5)).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
     """
 
-    def made(self, fresh: Tensor) -> Tensor:
+    def incoming(self, fresh: Tensor) -> Tensor:
         return fresh
 
-    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+    def outgoing(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
         return old, torch.zeros_like(fresh)
 
     def plain(self, part: LayerPart, built: Tensor) -> Tensor:
@@ -95,20 +97,20 @@ class ZeroOutgoing:
 class VarianceTransfer:
     """Keep the variance of what is read: old weights shrink by sqrt(old / new), fresh units come in cancelling pairs.
 
-    >>> old, fresh = VarianceTransfer().read(torch.ones(1, 1), torch.tensor([[1.0], [5.0], [2.0]]))
+    >>> old, fresh = VarianceTransfer().outgoing(torch.ones(1, 1), torch.tensor([[1.0], [5.0], [2.0]]))
     >>> old.tolist(), fresh.tolist()
     ([[0.5]], [[1.0], [-1.0], [0.0]])
     """
 
-    def made(self, fresh: Tensor) -> Tensor:
+    def incoming(self, fresh: Tensor) -> Tensor:
         paired = fresh.clone()
         pairs = len(fresh) // 2
         paired[1 : 2 * pairs : 2] = fresh[0 : 2 * pairs : 2]
         return paired
 
-    def read(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+    def outgoing(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
         scale = (len(old) / (len(old) + len(fresh))) ** 0.5
-        paired = self.made(fresh)
+        paired = self.incoming(fresh)
         paired[1 : 2 * (len(fresh) // 2) : 2] *= -1
         if len(fresh) % 2:
             paired[-1] = 0

@@ -1,4 +1,4 @@
-"""What the tensors of a fresh block start with, where the rule for fresh units has an answer of its own for blocks."""
+"""What the tensors of a fresh block start with, if the rule for fresh units says something about blocks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from meristem.surgery.module_tree import ModuleTree
 _MIXING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # layers whose outputs may just be their inputs
 
 
-class BlockStarts:
-    """The tensors that such a rule is asked for; ``seed`` is that of its random numbers, if it draws some."""
+class FreshBlockValues:
+    """Asks such a rule about the tensors it concerns; ``seed`` is that of its random numbers, if it draws some."""
 
     def __init__(self, tree: ModuleTree, space: Space, seed: int) -> None:
         self._seed, self._plain, self._norms = seed, _plain_layers(tree, space), _last_norms(tree, space)
 
-    def answer(self, rule: Fresh, name: str, built: Tensor, grown: Mapping[str, BoolArray]) -> Tensor | None:
-        """The values of a tensor that is trained if its block is grown and the rule has an answer, otherwise None."""
+    def values(self, rule: Fresh, name: str, built: Tensor, grown: Mapping[str, BoolArray]) -> Tensor | None:
+        """Return the values of a trained tensor if its block is grown and the rule says what they are, else None."""
         if name in self._plain and isinstance(rule, FreshPlainBlocks):
             block, part = self._plain[name]
             return rule.plain(part, built) if grown[block][0] else None
@@ -32,9 +32,9 @@ class BlockStarts:
 
 
 def _plain_layers(tree: ModuleTree, space: Space) -> dict[str, tuple[str, LayerPart]]:
-    """The tensors of layers in blocks without a shortcut, with the group of the block and what they are to a layer."""
-    found: dict[str, tuple[str, LayerPart]] = {}
-    made = {site.tensor: site.axis.groups for site in space.sites if Role.OUT in site.roles}
+    """The tensors of layers in blocks without a shortcut, with the group of the block and their role in the layer."""
+    parts: dict[str, tuple[str, LayerPart]] = {}
+    made_groups = {site.tensor: site.axis.groups for site in space.sites if Role.OUT in site.roles}
     for group, block in space.blocks.items():
         inside = {}
         for path, module in tree.module(block.path).named_modules(prefix=block.path) if block.plain else ():
@@ -46,21 +46,21 @@ def _plain_layers(tree: ModuleTree, space: Space) -> dict[str, tuple[str, LayerP
                 continue
             inside.update({f"{path}.weight": (group, weight), f"{path}.bias": (group, bias)})
         weights = [name for name, (_, part) in inside.items() if part is LayerPart.WEIGHT]
-        if _apart([set(made.get(name, ())) - {group} for name in weights]):
-            found.update(inside)
-    return found
+        if _are_disjoint([set(made_groups.get(name, ())) - {group} for name in weights]):
+            parts.update(inside)
+    return parts
 
 
-def _apart(made: Sequence[set[str]]) -> bool:
-    """Whether no two layers make the same units: where they are added, each passing them on would double them."""
-    return sum(map(len, made)) == len(set().union(*made))
+def _are_disjoint(made_groups: Sequence[set[str]]) -> bool:
+    """Tell whether no two layers make the same units: where they are added, each passing them on would double them."""
+    return sum(map(len, made_groups)) == len(set().union(*made_groups))
 
 
 def _last_norms(tree: ModuleTree, space: Space) -> dict[str, str]:
     """The scale and the shift of the last batch norm of every block, if it has one, with the group of the block."""
-    found = {}
+    norm_tensors = {}
     for group, block in space.blocks.items():
         inside = tree.module(block.path).named_modules(prefix=block.path)
         norms = [path for path, module in inside if isinstance(module, _BatchNorm) and module.affine]
-        found.update({f"{path}.{name}": group for path in norms[-1:] for name in ("weight", "bias")})
-    return found
+        norm_tensors.update({f"{path}.{name}": group for path in norms[-1:] for name in ("weight", "bias")})
+    return norm_tensors

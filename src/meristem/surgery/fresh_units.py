@@ -1,4 +1,4 @@
-"""The rule for fresh units, applied to the values of one tensor that has some."""
+"""Apply the rule for fresh units to the values of one tensor."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from meristem.space.space import Role, Space
 from meristem.surgery.fresh import Fresh
 
 
-def with_fresh(
+def with_fresh_units(
     space: Space, rule: Fresh, name: str, values: Tensor, positions: Sequence[IntArray], grown: Mapping[str, BoolArray]
 ) -> Tensor:
-    """Apply ``rule`` along every dimension with units that are ``grown``; ``positions`` are the live ones of each."""
+    """Return ``values`` with ``rule`` applied along every dimension that has ``grown`` units.
+
+    ``positions`` are the live positions of each dimension.
+    """
     roles = {site.dim: site.roles for site in space.sites if site.tensor == name}
     for dim, axis in enumerate(space.axes(name)):
         for part in axis.parts:
@@ -26,28 +29,29 @@ def with_fresh(
                 continue
             old = (units >= 0) & ~fresh
             reads = Role.IN in roles[dim] and Role.OUT not in roles[dim]
-            values = _filled(rule, values.transpose(0, dim), units, old, fresh, reads).transpose(0, dim)
+            values = _apply_rule(rule, values.transpose(0, dim), units, old, fresh, reads).transpose(0, dim)
     return values
 
 
-def _filled(rule: Fresh, values: Tensor, units: IntArray, old: BoolArray, fresh: BoolArray, reads: bool) -> Tensor:
+def _apply_rule(rule: Fresh, values: Tensor, units: IntArray, old: BoolArray, fresh: BoolArray, reads: bool) -> Tensor:
     """The rule along dimension 0, where a unit may own several positions."""
     values = values.clone()
-    blocks, places = [], []
-    for chosen in (old, fresh):
-        rows = np.flatnonzero(chosen)
-        rows = rows[np.argsort(units[rows], kind="stable")]
-        index = torch.from_numpy(rows).to(values.device)
-        places.append(index)
-        blocks.append(
-            values[index].reshape(len(np.unique(units[rows])), -1, *values.shape[1:]) if len(rows) else values[index]
-        )
-    if reads and len(places[0]):
-        kept, made = rule.read(*blocks)
-        values[places[0]] = kept.flatten(0, 1)
-    elif reads:
-        made = blocks[1]
-    else:
-        made = rule.made(blocks[1])
-    values[places[1]] = made.flatten(0, 1)
+    old_rows, old_values = _by_unit(values, units, old)
+    fresh_rows, fresh_values = _by_unit(values, units, fresh)
+    if not reads:
+        fresh_values = rule.incoming(fresh_values)
+    elif len(old_rows):
+        old_values, fresh_values = rule.outgoing(old_values, fresh_values)
+        values[old_rows] = old_values.flatten(0, 1)
+    values[fresh_rows] = fresh_values.flatten(0, 1)
     return values
+
+
+def _by_unit(values: Tensor, units: IntArray, chosen: BoolArray) -> tuple[Tensor, Tensor]:
+    """The rows of the chosen units in the order of these, and their values: units, positions of each, the rest."""
+    rows = np.flatnonzero(chosen)
+    rows = rows[np.argsort(units[rows], kind="stable")]
+    index = torch.from_numpy(rows).to(values.device)
+    if not len(rows):
+        return index, values[index]
+    return index, values[index].reshape(len(np.unique(units[rows])), -1, *values.shape[1:])

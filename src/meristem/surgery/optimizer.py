@@ -20,16 +20,22 @@ _STATE: dict[type[optim.Optimizer], dict[str, bool]] = {
 Exchange = Callable[[str, Tensor, float], Tensor]  # (state key, current, value where nothing ever lived) -> resized
 
 
-def check_supported(optimizer: optim.Optimizer) -> None:
+def check_optimizer(optimizer: optim.Optimizer, model: nn.Module) -> None:
+    """Refuse an optimizer whose state cannot be resized, or that trains nothing of ``model``."""
     if type(optimizer) not in _STATE:
-        known = ", ".join(kind.__name__ for kind in _STATE)
+        supported = ", ".join(kind.__name__ for kind in _STATE)
         raise SurgeryError(
-            f"the state of {type(optimizer).__name__} is not understood, so it cannot be resized; use one of {known}"
+            f"the state of {type(optimizer).__name__} is not understood, so it cannot be resized; use one of "
+            f"{supported}"
+        )
+    if not {id(parameter) for parameter in model.parameters()} & set(slots_of(optimizer)):
+        raise SurgeryError(
+            "the optimizer holds none of the model's parameters; make it from model.parameters() of this model"
         )
 
 
 def slots_of(optimizer: optim.Optimizer) -> dict[int, tuple[int, int]]:
-    """Where each parameter sits: (param group, index)."""
+    """Return where each parameter sits, by its id: (param group, index)."""
     return {
         id(parameter): (group, index)
         for group, entry in enumerate(optimizer.param_groups)
@@ -57,8 +63,15 @@ def replace_parameter(
     optimizer.state[new] = state
 
 
+def drop_state(optimizer: optim.Optimizer, slot: tuple[int, int], old: nn.Parameter, new: nn.Parameter) -> None:
+    """Put ``new`` into the slot of ``old``, without any state."""
+    group, index = slot
+    optimizer.param_groups[group]["params"][index] = new
+    optimizer.state.pop(old, None)
+
+
 def lr_frac(optimizer: optim.Optimizer, start: float) -> float:
-    """The learning rate over that of its start, which a scheduler may know better than who has seen the first one."""
+    """Return the learning rate over that of the start: the one a scheduler notes, or else ``start``."""
     first = optimizer.param_groups[0]
     start = float(first.get("max_lr", first.get("initial_lr", start)))
     return float(first["lr"]) / start if start else 1.0

@@ -1,4 +1,4 @@
-"""Take and put sub-grids of tensors. The only code that moves numbers between a small tensor and its full-size home."""
+"""Take and put sub-grids of tensors. The only code that moves numbers between a small tensor and its full-size copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Positions = Sequence[IntArray]  # for every dimension, the positions of the full
 
 
 def take(source: Tensor, positions: Positions) -> Tensor:
-    """The sub-grid of ``source`` at ``positions``."""
+    """Return the sub-grid of ``source`` at ``positions``."""
     taken = source
     order = sorted(range(source.dim()), key=lambda dim: len(positions[dim]) - source.shape[dim])
     for dim in order:
@@ -34,14 +34,14 @@ def put(target: Tensor, positions: Positions, values: Tensor) -> None:
         target.index_copy_(dim, index, values.to(target.device, target.dtype))
     else:
         grid = tuple(
-            torch.from_numpy(found).to(target.device).view([-1 if at == dim else 1 for at in range(target.dim())])
-            for dim, found in enumerate(positions)
+            torch.from_numpy(along).to(target.device).view([-1 if at == dim else 1 for at in range(target.dim())])
+            for dim, along in enumerate(positions)
         )
         target[grid] = values.to(target.device, target.dtype)
 
 
 def leaving(old: Positions, new: Positions) -> list[list[IntArray]]:
-    """Sub-grids (as positions) that together cover what is in ``old`` and not in ``new``."""
+    """Return sub-grids (as positions) that together cover what is in ``old`` and not in ``new``."""
     return [
         [gone if at == dim else old[at] for at in range(len(old))]
         for dim in range(len(old))
@@ -49,17 +49,17 @@ def leaving(old: Positions, new: Positions) -> list[list[IntArray]]:
     ]
 
 
-def resized(current: Tensor, home: Tensor, old: Positions, new: Positions, fill: float | None = None) -> Tensor:
-    """The tensor at ``new``: what stays from ``current`` (which is at ``old``), what comes in from ``home``.
+def resized(current: Tensor, full: Tensor, old: Positions, new: Positions, fill: float | None = None) -> Tensor:
+    """Return the tensor at ``new``: what stays from ``current`` (which is at ``old``), what comes in from ``full``.
 
-    With ``fill``, NaN in the home means that nothing ever lived there. What stays is never touched.
+    With ``fill``, NaN in ``full`` means that nothing ever lived there. What stays is never touched.
     """
     stay = [np.isin(was, now, assume_unique=True) for was, now in zip(old, new, strict=True)]
     kept = take(current, [np.flatnonzero(flags) for flags in stay])
     if list(kept.shape) == [len(now) for now in new]:
         return kept.clone() if kept is current else kept
-    whole = take(home, new)
-    whole = whole.clone() if whole is home else whole
+    whole = take(full, new)
+    whole = whole.clone() if whole is full else whole
     whole = whole if fill is None else torch.nan_to_num(whole, nan=fill)
     whole = whole.to(current.device, current.dtype)
     where = [np.searchsorted(now, was[flags]) for was, now, flags in zip(old, new, stay, strict=True)]

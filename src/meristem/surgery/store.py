@@ -1,11 +1,11 @@
-"""The store: a full-size home on the host for every tensor that can be resized.
+"""The store: a full-size copy on the host of every tensor that can be resized.
 
-A home starts as the model's initial tensor. Whatever leaves the live model is written back to its own place, so a
-place holds the last value that lived there, or, if nothing ever did, the initial one. Growing and recalling are then
-the same act: read the home. Homes of optimizer state are made when first needed; NaN marks what never lived.
+A copy starts as the model's initial tensor. Whatever leaves the live model is written back to its own place, so a
+place holds the last value that lived there, or, if nothing ever did, the initial one. Growing and restoring are then
+the same act: read the copy. Copies of optimizer state are made when first needed; NaN marks what never lived.
 
 A block that has never lived takes no memory: of blocks that are built alike only one keeps its initial tensors. The
-home of another is made from those when it is grown, with its channels in another order: of the same distribution, and
+copy of another is made from those when it is grown, with its channels in another order: of the same distribution, and
 still orthogonal, or zero, or one, if the model's own initialiser made it so. What is built otherwise in each part of a
 layer, a forget gate say, stays in that part; an identity becomes some other permutation.
 """
@@ -25,72 +25,79 @@ from meristem.surgery.resize import Positions, leaving, put, resized, take
 
 
 class Store:
-    """``parts`` tells where the parts of each dimension of a tensor start; between them channels stay apart."""
+    """Keeps what is not live. ``parts`` tells where the parts of each dimension of a tensor start.
+
+    Where a tensor is made like another, channels keep to their part.
+    """
 
     def __init__(self, parts: Callable[[str], list[list[int]]]) -> None:
         self._parts = parts
-        self._homes: dict[str, Tensor] = {}
-        self._states: dict[tuple[str, str], Tensor] = {}
+        self._full_copies: dict[str, Tensor] = {}
+        self._state_copies: dict[tuple[str, str], Tensor] = {}  # of optimizer state, by tensor and key
         self._initial: dict[str, Tensor] = {}  # of tensors that others are made like
-        self._like: dict[str, str] = {}  # tensors that have never lived, and what they are made like
+        self._made_like: dict[str, str] = {}  # tensors that have never lived, and which ones they are made like
 
     def adopt(self, name: str, full: Tensor) -> None:
-        """Keep a copy of a full-size tensor as the home of ``name``."""
-        self._homes[name] = full.detach().to("cpu", copy=True)
+        """Keep a copy of a full-size tensor."""
+        self._full_copies[name] = full.detach().to("cpu", copy=True)
 
     def adopt_like(self, name: str, other: str) -> None:
         """Keep nothing of a tensor that does not live: it is built like ``other``, which is adopted already."""
-        self._like[name] = other
+        self._made_like[name] = other
         if other not in self._initial:
-            self._initial[other] = self._homes[other].clone()
+            self._initial[other] = self._full_copies[other].clone()
 
-    def home(self, name: str) -> Tensor:
-        if name in self._like:
-            self._homes[name] = _rearranged(self._initial[self._like.pop(name)], name, self._parts(name))
-        return self._homes[name]
+    def full_copy(self, name: str) -> Tensor:
+        """Return the full-size copy of a tensor; that of one that has never lived is made now."""
+        if name in self._made_like:
+            self._full_copies[name] = _rearranged(self._initial[self._made_like.pop(name)], name, self._parts(name))
+        return self._full_copies[name]
 
     def exchange(self, name: str, current: Tensor, old: Positions, new: Positions) -> Tensor:
-        """Park what leaves the live tensor and return it at its new size."""
-        if name in self._like and not all(len(found) for found in new):
-            return current.new_empty([len(found) for found in new])  # it does not live, and nothing of it is kept
-        home = self.home(name)
-        self._park(home, current, old, new)
-        return resized(current, home, old, new)
+        """Write back what leaves the live tensor, and return the tensor at its new size."""
+        if name in self._made_like and not all(len(positions) for positions in new):
+            return current.new_empty([len(positions) for positions in new])  # it does not live: nothing of it is kept
+        full = self.full_copy(name)
+        self._write_back(full, current, old, new)
+        return resized(current, full, old, new)
 
     def exchange_state(
         self, name: str, key: str, current: Tensor, old: Positions, new: Positions, fill: float
     ) -> Tensor:
-        """The same for a tensor of optimizer state; places that never lived come out as ``fill``.
+        """Do the same for a tensor of optimizer state; places that never lived come out as ``fill``.
 
-        NaN asks for the mean of what is known: the tensor is empty now, so nobody could say.
+        NaN asks for the mean of what is stored: the tensor is empty now, so its own mean says nothing.
         """
-        home = self._states.get((name, key))
-        if home is None:
-            home = self._states[name, key] = torch.full(self.home(name).shape, torch.nan, dtype=current.dtype)
+        full = self._state_copies.get((name, key))
+        if full is None:
+            full = torch.full(self.full_copy(name).shape, torch.nan, dtype=current.dtype)
+            self._state_copies[name, key] = full
         if math.isnan(fill):
-            fill = float(home.nanmean().nan_to_num())
-        self._park(home, current, old, new)
-        return resized(current, home, old, new, fill)
+            fill = float(full.nanmean().nan_to_num())
+        self._write_back(full, current, old, new)
+        return resized(current, full, old, new, fill)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that is stored, without copies."""
         return {
-            "homes": self._homes,
-            "moments": [(name, key, home) for (name, key), home in self._states.items()],
+            "homes": self._full_copies,
+            "moments": [(name, key, full) for (name, key), full in self._state_copies.items()],
             "initial": self._initial,
-            "like": self._like,
+            "like": self._made_like,
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._homes = {name: home.clone() for name, home in state["homes"].items()}
-        self._states = {(name, key): home.clone() for name, key, home in state["moments"]}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Store what :meth:`state_dict` returned, as copies."""
+        self._full_copies = {name: full.clone() for name, full in state["homes"].items()}
+        self._state_copies = {(name, key): full.clone() for name, key, full in state["moments"]}
         self._initial = {name: values.clone() for name, values in state["initial"].items()}
-        self._like = dict(state["like"])
+        self._made_like = dict(state["like"])
 
     @staticmethod
-    def _park(home: Tensor, current: Tensor, old: Positions, new: Positions) -> None:
+    def _write_back(full: Tensor, current: Tensor, old: Positions, new: Positions) -> None:
         for gone in leaving(old, new):
-            local = [np.searchsorted(was, found) for was, found in zip(old, gone, strict=True)]
-            put(home, gone, take(current, local).to("cpu"))
+            local = [np.searchsorted(was, positions) for was, positions in zip(old, gone, strict=True)]
+            put(full, gone, take(current, local).to("cpu"))
 
 
 def _rearranged(values: Tensor, name: str, parts: list[list[int]]) -> Tensor:

@@ -18,8 +18,8 @@ _FLAGS = {
 }
 
 
-def given_settings(args: argparse.Namespace) -> dict[str, str]:
-    """The settings that were given, by flags of their own or by --set."""
+def settings_from_flags(args: argparse.Namespace) -> dict[str, str]:
+    """The settings of a command line, by flags of their own or by --set."""
     flags = {name: getattr(args, flag, None) for flag, name in _FLAGS.items()}
     settings = {name: value for name, value in flags.items() if value is not None}
     for pair in args.set:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from meristem.errors import MeristemError, nearest
-from meristem_bench.data.fetch import DATA_SETS, DataSet
+from meristem_bench.data.data_sets import DATA_SETS, DataSet
 from meristem_bench.data.fetch import fetch as fetch_into
 from meristem_bench.recipes import RECIPES
 
@@ -39,7 +39,7 @@ def fetch_data_set(data_set: DataSet, folder: Path, stream: TextIO) -> int:
         print("meristem: stopped; what was fetched is kept: the same command goes on with it", file=sys.stderr)
         return 130
     bar.say(f"{data_set.name} is {'now' if fetched else 'already'} in {folder}: {data_set.about}")
-    for path in [data_set.unpacked] if data_set.unpacked else [need.path for need in data_set.needs]:
+    for path in [data_set.unpacked] if data_set.unpacked else [required.path for required in data_set.required]:
         bar.say(f"  {folder / path}")
     for archive in [folder / remote.file for remote in data_set.files if data_set.unpacked]:
         if archive.exists():

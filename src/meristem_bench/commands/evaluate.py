@@ -7,7 +7,7 @@ from pathlib import Path
 
 from meristem.errors import MeristemError
 from meristem.io.export import load
-from meristem_bench.commands.arguments import given_settings
+from meristem_bench.commands.arguments import settings_from_flags
 from meristem_bench.recipes.lookup import run_in_folder
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.loop import evaluate
@@ -18,7 +18,7 @@ from meristem_bench.runs.training import build_model, load_data
 def show(args: argparse.Namespace) -> int:
     folder = Folder(Path(args.run_folder))
     run = run_in_folder(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
-    run = run.with_settings(given_settings(args))
+    run = run.with_settings(settings_from_flags(args))
     result = finished_result(folder)
     if result is None:
         raise MeristemError(f"the run in {folder.path} is not finished; meristem grow --resume {folder.path}")

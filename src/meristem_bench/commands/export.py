@@ -9,7 +9,7 @@ from pathlib import Path
 
 from meristem.errors import FileError
 from meristem.io.export import read_files
-from meristem_bench.commands.arguments import given_settings
+from meristem_bench.commands.arguments import settings_from_flags
 from meristem_bench.recipes.lookup import run_in_folder
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.training import build
@@ -17,7 +17,7 @@ from meristem_bench.runs.training import build
 
 def export(args: argparse.Namespace) -> int:
     folder, out = Folder(Path(args.run_folder)), Path(args.out)
-    folder.described()  # refuses what is no run
+    folder.read_description()  # refuses what is no run
     if out.exists() and (not out.is_dir() or os.listdir(out)):
         raise FileError(f"{out} exists already; give another --out")
     if folder.result.is_file() and _whole(folder.model):
@@ -31,7 +31,7 @@ def export(args: argparse.Namespace) -> int:
         if not folder.checkpoint.is_file():
             raise FileError(f"{folder.path} has no finished epoch yet; there is nothing to export")
         run = run_in_folder(folder, args.recipe, args.model, "name it by --recipe MODULE:FUNCTION")
-        training = build(run.with_settings(given_settings(args)), history=None)
+        training = build(run.with_settings(settings_from_flags(args)), history=None)
         training.resume(folder.checkpoint, may_differ=("device",))
         training.grower.save(out)
         print(f"The network after epoch {training.grower.epoch} of {training.run.all_epochs} is in {out}")

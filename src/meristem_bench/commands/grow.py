@@ -11,8 +11,8 @@ import torch
 
 from meristem.errors import DataError, MeristemError
 from meristem_bench.commands import study
-from meristem_bench.commands.arguments import given_settings
-from meristem_bench.commands.report import check_drawing, drawn, how_to_draw
+from meristem_bench.commands.arguments import settings_from_flags
+from meristem_bench.commands.report import report_hint, require_matplotlib, write_report_into
 from meristem_bench.recipes.lookup import find_run, run_in_folder
 from meristem_bench.runs.description import CHANGEABLE_ON_RESUME
 from meristem_bench.runs.folder import Folder, free_folder, latest_folder
@@ -32,12 +32,12 @@ def grow(args: argparse.Namespace) -> int:
     if args.seeds is not None:
         return study.seeds(args)
     if args.report:
-        check_drawing()
-    settings = given_settings(args)
+        require_matplotlib()
+    settings = settings_from_flags(args)
     folder, run = _new_run(args, settings) if args.resume is None else _resumed_run(args, settings)
     progress = Progress(sys.stdout, plain=args.plain)
     try:
-        with folder.held():
+        with folder.lock():
             result, dense = _run_with_dense(args, run, folder, progress)
     except KeyboardInterrupt:
         progress.end()  # before anything is said
@@ -56,7 +56,7 @@ def grow(args: argparse.Namespace) -> int:
         command = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
         print(f"\nTo train the full model for comparison: {command}")
     print(f"\nEverything is in {folder.path}; the network itself in {folder.model}")
-    print(drawn(folder.path) if args.report else how_to_draw(folder.path))
+    print(write_report_into(folder.path) if args.report else report_hint(folder.path))
     return 0
 
 
@@ -130,12 +130,12 @@ def _resumed_run(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Fo
     else:
         folder = latest_folder(_default_folder(find_run(args.recipe or _DEFAULT, args.model).with_settings(settings)))
     run = run_in_folder(folder, args.recipe, args.model, f"meristem grow MODULE:FUNCTION --resume {folder.path}")
-    wanted = run.with_settings(settings)
-    moved = {setting: wanted.settings[setting] for setting in CHANGEABLE_ON_RESUME}
-    for setting, value in wanted.settings.items():
-        if setting not in moved and value != run.settings[setting]:
+    settings_now = run.with_settings(settings).settings
+    changeable = {setting: settings_now[setting] for setting in CHANGEABLE_ON_RESUME}
+    for setting, value in settings_now.items():
+        if setting not in changeable and value != run.settings[setting]:
             raise MeristemError(
                 f"the run in {folder.path} was started with {setting}={run.settings[setting]}, not {value}: "
                 f"leave that out to go on with it, or start a new run with another --out"
             )
-    return folder, run.with_settings(moved)
+    return folder, run.with_settings(changeable)

@@ -13,27 +13,27 @@ from meristem.errors import MeristemError
 def write(args: argparse.Namespace) -> int:
     runs = [Path(run) for run in args.runs]
     out = Path(args.out) if args.out else runs[0] if len(runs) == 1 else Path("report")
-    print(_written(runs, out))
+    print(_write(runs, out))
     return 0
 
 
-def drawn(folder: Path) -> str:
-    """Draw what lies in ``folder``, into it; what is to be said of it."""
-    return _written([folder], folder)
+def write_report_into(folder: Path) -> str:
+    """Write the report of what lies in ``folder`` into it; returns what to print."""
+    return _write([folder], folder)
 
 
-def how_to_draw(folder: Path) -> str:
+def report_hint(folder: Path) -> str:
     return f"To draw it: meristem report {shlex.quote(str(folder))}"
 
 
-def check_drawing() -> None:
-    """Refuses at once what could only be refused at the end of a long run."""
+def require_matplotlib() -> None:
+    """Refuse before a long run what could only fail at its end."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MeristemError("drawing needs matplotlib; install it by: pip install 'meristem[report]'")
 
 
-def _written(runs: list[Path], out: Path) -> str:
-    check_drawing()
+def _write(runs: list[Path], out: Path) -> str:
+    require_matplotlib()
     from meristem_bench.report.page_text import legible
     from meristem_bench.report.report import write_report
 

@@ -13,8 +13,8 @@ import torch
 
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
-from meristem_bench.commands.arguments import given_settings, whole_number
-from meristem_bench.commands.report import check_drawing, drawn, how_to_draw
+from meristem_bench.commands.arguments import settings_from_flags, whole_number
+from meristem_bench.commands.report import report_hint, require_matplotlib, write_report_into
 from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
@@ -58,7 +58,7 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 def _shared_run(args: argparse.Namespace, source: str) -> Run:
-    return find_run(source, args.model).with_settings(given_settings(args))
+    return find_run(source, args.model).with_settings(settings_from_flags(args))
 
 
 def _threads(args: argparse.Namespace) -> int:
@@ -81,11 +81,11 @@ def _budgets(args: argparse.Namespace, run: Run) -> tuple[Budget, ...]:
 def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) -> int:
     """Run all that is not finished of the studies, whose folders are ``out`` or in it, and show one table."""
     if args.report:
-        check_drawing()
+        require_matplotlib()
     for folder in dict.fromkeys((out, *(study.out for study in studies))):
         if Folder(folder).description.exists():
             raise MeristemError(f"{folder} holds a single run; several need a folder of their own: give another --out")
-    for study in studies:  # what is wrong is told before hours of training
+    for study in studies:  # refuses what is wrong before hours of training
         for case in study.cases():
             study.run_of(case)
     for study in studies:
@@ -106,10 +106,10 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
             if folder.is_dir() and not os.listdir(folder):
                 folder.rmdir()
     _show(args, studies, out)
-    begun = [(study, case) for study in studies for case in waiting[study.source]]
-    missing = sum(study.result(case) is None for study, case in begun)
+    attempted = [(study, case) for study in studies for case in waiting[study.source]]
+    missing = sum(study.result(case) is None for study, case in attempted)
     if failures and missing:  # what was refused here may have been finished by another process that had begun it
-        raise MeristemError(f"{missing} of {len(begun)} runs failed: {'; '.join(failures)}")
+        raise MeristemError(f"{missing} of {len(attempted)} runs failed: {'; '.join(failures)}")
     return 0
 
 
@@ -131,4 +131,4 @@ def _show(args: argparse.Namespace, studies: Sequence[Study], out: Path) -> None
         paths = [str(study.write_table()) for study in studies if study.rows()]
         print(f"\n{comparison_table(rows)}\n")
         print(f"Everything is in {out}; this table, one line per run, in {', '.join(paths)}")
-        print(drawn(out) if args.report else how_to_draw(out))
+        print(write_report_into(out) if args.report else report_hint(out))

@@ -45,13 +45,13 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _page_path(given: str) -> Path:
-    """Where the page goes; asked before the model is traced, which may take a while."""
-    path = Path(given)
-    if not given or path.is_dir():
-        raise MeristemError(f"--html {given!r} is not a file name; write one, e.g. --html space.html")
+def _page_path(text: str) -> Path:
+    """Where the page goes; checked before the model is traced, which may take a while."""
+    path = Path(text)
+    if not text or path.is_dir():
+        raise MeristemError(f"--html {text!r} is not a file name; write one, e.g. --html space.html")
     if not path.parent.is_dir():
-        raise MeristemError(f"--html {given}: there is no folder {path.parent}; make it first")
+        raise MeristemError(f"--html {text}: there is no folder {path.parent}; make it first")
     return path
 
 

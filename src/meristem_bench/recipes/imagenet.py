@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from meristem.control.budget import Budget
-from meristem_bench.data.classes import class_folders
-from meristem_bench.data.part import spread_part
+from meristem_bench.data.class_folders import class_folders
+from meristem_bench.data.sample_subset import evenly_spaced
 from meristem_bench.data.streamed import Streamed
-from meristem_bench.data.views import CentreView, TrainView
+from meristem_bench.data.classification_views import CentreView, TrainView
 from meristem_bench.models.mobilenet import mobilenet_v1, mobilenet_v1_half
 from meristem_bench.models.resnet_imagenet import resnet50
 from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run
@@ -101,7 +101,7 @@ def load(run: Run) -> Streamed:
         )
     size = config.size or _PIXELS
     splits = class_folders(config.data_dir, TrainView(size), CentreView(size), config.held_out, config.classes or None)
-    return Streamed({**splits, "train": spread_part(splits["train"], config.samples)}, config.workers)
+    return Streamed({**splits, "train": evenly_spaced(splits["train"], config.samples)}, config.workers)
 
 
 def _not_depthwise(name: str, parameter: Tensor) -> bool:

@@ -26,7 +26,7 @@ def find_run(recipe: str, model: str | None = None) -> Run:
 
 def run_in_folder(folder: Folder, recipe: str | None, model: str | None, how: str) -> Run:
     """The run in ``folder``. What a file says is never imported: ``how`` says how to name a recipe of the user's."""
-    content = folder.described()
+    content = folder.read_description()
     name = recipe or str(content.get("name"))
     if not recipe and (name not in RECIPES or content.get("recipe") is not None):
         raise MeristemError(f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: {how}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from meristem.control.budget import Budget
-from meristem_bench.data.pairs import TrainPairView, WholePairView
-from meristem_bench.data.part import spread_part
+from meristem_bench.data.segmentation_views import SegmentationTrainView, SegmentationWholeView
+from meristem_bench.data.sample_subset import evenly_spaced
 from meristem_bench.data.streamed import Streamed
 from meristem_bench.data.voc import CLASSES, voc_segmentation
 from meristem_bench.models.deeplab_v3 import deeplab_v3_resnet101
@@ -54,6 +54,6 @@ def load(run: Run, extra: bool) -> Streamed:
         )
     size = config.size or _PIXELS
     shrunk = size / _PIXELS  # a small run sees the same parts of the images, smaller
-    views = TrainPairView(size, 0.5 * shrunk, 2.0 * shrunk), WholePairView(size)
+    views = SegmentationTrainView(size, 0.5 * shrunk, 2.0 * shrunk), SegmentationWholeView(size)
     splits = voc_segmentation(config.data_dir, *views, config.held_out, extra)
-    return Streamed({**splits, "train": spread_part(splits["train"], config.samples)}, config.workers)
+    return Streamed({**splits, "train": evenly_spaced(splits["train"], config.samples)}, config.workers)

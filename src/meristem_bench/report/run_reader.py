@@ -30,7 +30,7 @@ def read_run(path: Path) -> ReportedRun:
     if not path.is_dir():
         raise FileError(f"{path} is no folder; give the folder of a run")
     try:
-        content = folder.described()
+        content = folder.read_description()
     except FileError as error:
         if not folder.history.is_file():
             raise

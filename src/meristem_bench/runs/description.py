@@ -40,7 +40,7 @@ def description(run: Run) -> dict[str, Any]:
 
 def read_run(folder: Folder, recipe_run: Run) -> Run:
     """The run that was started in ``folder``: what its recipe returns today, with the settings of then."""
-    content = folder.described()
+    content = folder.read_description()
     if content.get("name") != recipe_run.name:
         raise MeristemError(f"{folder.path} holds a run of {content.get('name')!r}, not of {recipe_run.name!r}")
     settings = content.get("settings")

@@ -1,11 +1,11 @@
-"""The folder of a run: what lies where, who may write in it, and how a run is found again."""
+"""The folder of a run: what lies where, which process may write in it, and how a run is found again."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +67,11 @@ class Folder:
 
     # --- what is run ---
 
-    def describe(self, content: dict[str, Any]) -> None:
+    def write_description(self, content: dict[str, Any]) -> None:
         write_json(self.description, {"format": _FORMAT, **content})
 
-    def described(self) -> dict[str, Any]:
-        """What was written by `describe`; refuses a folder that holds no run."""
+    def read_description(self) -> dict[str, Any]:
+        """What `write_description` wrote; refuses a folder that holds no run."""
         if not self.path.is_dir():
             raise FileError(f"{self.path} is no folder; give the folder of a run")
         if not self.description.is_file():
@@ -81,24 +81,24 @@ class Folder:
             raise FileError(f"{self.description} has the format {content.get('format')!r}, expected {_FORMAT!r}")
         return content
 
-    # --- making and holding it ---
+    # --- making and locking it ---
 
     def reserve(self) -> None:
         """Make the folder; refuses one in which something else lies."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            found = sorted(name for name in os.listdir(self.path) if not _LEFT_BY_A_STOPPED_START.fullmatch(name))
+            names = sorted(name for name in os.listdir(self.path) if not _LEFT_BY_A_STOPPED_START.fullmatch(name))
         except OSError as error:
             raise FileError(f"{self.path} cannot be made ({error.strerror}); give another --out") from None
-        if self.description.name in found:
+        if self.description.name in names:
             raise FileError(
                 f"{self.path} holds another run; go on with it by --resume {self.path}, or give another --out"
             )
-        if found:
-            raise FileError(f"{self.path} is not empty ({found[0]} lies there); give another --out")
+        if names:
+            raise FileError(f"{self.path} is not empty ({names[0]} lies there); give another --out")
 
-    def _give_back(self) -> None:
-        """Undo `reserve` if nothing came to be run here."""
+    def _remove_if_unused(self) -> None:
+        """Undo `reserve` if no run was begun here."""
         if self.path.is_dir() and not self.description.exists():
             with suppress(OSError):  # not empty: then it is not ours to remove
                 for name in ("history.jsonl", "lock"):
@@ -106,10 +106,10 @@ class Folder:
                 self.path.rmdir()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else writes in the folder meanwhile; if no run was begun in it by the end, it goes away again.
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing in the folder; if no run was begun in it by the end, it is removed.
 
-        The system frees it when the process ends, however it does.
+        The system unlocks it when the process ends, however it does.
         """
         try:
             file = (self.path / "lock").open("a")
@@ -124,11 +124,11 @@ class Folder:
             try:
                 yield
             finally:
-                self._give_back()
+                self._remove_if_unused()
 
 
 def free_folder(base: Path) -> Folder:
-    """``base``, or the first of ``base-2``, ``base-3``, ... that does not exist; it is made at once."""
+    """A new folder: ``base``, or the first of ``base-2``, ``base-3``, ... that does not exist."""
     path, number = base, 1
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
@@ -146,17 +146,18 @@ def free_folder(base: Path) -> Folder:
 def latest_folder(base: Path) -> Folder:
     """The run among ``base``, ``base-2``, ... that was written to last."""
     name = re.compile(rf"{re.escape(base.name)}(-[1-9][0-9]*)?")
-    found = [
+    candidates = [
         path
         for path in (base.parent.iterdir() if base.parent.is_dir() else ())
         if name.fullmatch(path.name) and Folder(path).description.is_file()
     ]
-    if not found:
+    if not candidates:
         raise FileError(f"there is no run {base} to go on with; leave out --resume to start one")
-    return Folder(max(found, key=lambda path: max(entry.stat().st_mtime for entry in path.iterdir())))
+    return Folder(max(candidates, key=lambda path: max(entry.stat().st_mtime for entry in path.iterdir())))
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace the file at once, so that it is never half written."""
     text = json.dumps(content, indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +167,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; refuses one that is damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):

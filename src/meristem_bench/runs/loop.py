@@ -35,7 +35,7 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
     training = build(run, folder.history)
     grower = training.grower
     if not folder.description.exists():
-        folder.describe(description(run))
+        folder.write_description(description(run))
     if not folder.space.exists():
         write_json(folder.space, outline(grower.space))
     if folder.checkpoint.exists():

@@ -91,8 +91,8 @@ class Decay:
     of: int
 
     def factor(self, progress: float) -> float:
-        begun = math.floor(progress * self.of + 1e-9) + 1  # rounding may leave it short of a whole epoch
-        return float(self.divisor ** -max(0, begun - self.after))
+        started = math.floor(progress * self.of + 1e-9) + 1  # rounding may leave it short of a whole epoch
+        return float(self.divisor ** -max(0, started - self.after))
 
     def __str__(self) -> str:
         return f"decay/{_text(self.divisor)}@{self.after}/{self.of}"

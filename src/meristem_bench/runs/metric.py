@@ -1,4 +1,4 @@
-"""How a metric is shown and whether more of it is better: known here by its name, and nowhere else."""
+"""How a metric is shown and whether more of it is better: decided here by its name, and nowhere else."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def metric(name: str) -> Metric:
 
 
 def headline(result: Mapping[str, Any]) -> Metric:
-    """What a result is judged by, as it says itself; those of early versions say no more than the name of a share."""
-    known = result.get("metric", {})
-    return Metric(result["headline"], known.get("is_share", True), known.get("more_is_better", True))
+    """The metric that a result is judged by, as it says itself; one of an early version names a share."""
+    written = result.get("metric", {})
+    return Metric(result["headline"], written.get("is_share", True), written.get("more_is_better", True))

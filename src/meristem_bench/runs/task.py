@@ -1,4 +1,4 @@
-"""Tasks: what a model's outputs are worth. Data gives batches, a task gives the loss and the numbers people look at."""
+"""Tasks: the loss of a model's outputs, and the metrics people look at."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Classification:
 
     def metrics(self, tally: Tensor) -> dict[str, float]:
         loss, *right, count = tally.tolist()
-        shares = {"accuracy" if k == 1 else f"top{k}": found / count for k, found in zip(self.top, right, strict=True)}
+        shares = {"accuracy" if k == 1 else f"top{k}": hits / count for k, hits in zip(self.top, right, strict=True)}
         return {"loss": loss / count, **shares}
 
 
@@ -73,7 +73,7 @@ def _right(outputs: Tensor, targets: Tensor, among: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Segmentation:
-    """One class per pixel: cross entropy, and how far the regions found and the regions wanted agree.
+    """One class per pixel: cross entropy, and how far predicted and labelled regions agree.
 
     Outputs are ``[N, classes, H, W]`` and targets ``[N, H, W]``; pixels with the label ``ignore`` do not count.
     ``miou`` is the mean over the classes of intersection / union, of all pixels of the split together; a class that is
@@ -111,18 +111,18 @@ class Segmentation:
         }
 
     def _check(self, outputs: Any, targets: Tensor) -> None:
-        found = _scores(outputs, targets, self.ignore).shape[1]
-        if found != self.classes:
-            raise MeristemError(f"the model has {found} outputs a pixel, but there are {self.classes} classes")
+        channels = _scores(outputs, targets, self.ignore).shape[1]
+        if channels != self.classes:
+            raise MeristemError(f"the model has {channels} outputs per pixel, but there are {self.classes} classes")
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """One a pixel; summed up afterwards, because on a GPU torch's own sum over pixels is not repeatable."""
+        """One per pixel; summed up afterwards, because on a GPU torch's own sum over pixels is not repeatable."""
         return F.cross_entropy(outputs.float(), targets, ignore_index=self.ignore, reduction="none")
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """The next word at every place of a text: cross entropy a word, and its exponential over all words of a split.
+    """The next word at every place of a text: cross entropy per word, and its exponential over all words of a split.
 
     Outputs are ``[B, T, vocabulary]`` and targets ``[B, T]``; places with the target ``ignore`` do not count.
     """
@@ -147,14 +147,14 @@ class LanguageModel:
     def _rows(self, outputs: Any, targets: Tensor) -> Tensor:
         """One row of scores for each target."""
         if isinstance(outputs, Tensor) and outputs.shape[:-1] != targets.shape:
-            wanted = _shape((*targets.shape, "words"))
-            raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {wanted}")
+            expected = _shape((*targets.shape, "words"))
+            raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {expected}")
         rows = outputs.flatten(0, -2).float() if isinstance(outputs, Tensor) else outputs
         return _scores(rows, targets.flatten(), self.ignore)
 
 
 def _scores(outputs: Any, targets: Tensor, ignore: int = -100) -> Tensor:
-    """The outputs, if they are one score a class for every target; torch would complain in its own terms."""
+    """The outputs, if they are one score per class for every target; torch would complain in its own terms."""
     if not isinstance(outputs, Tensor):
         raise MeristemError(
             f"the model returned a {type(outputs).__name__}, but one tensor with a score for each class is needed; "
@@ -164,9 +164,9 @@ def _scores(outputs: Any, targets: Tensor, ignore: int = -100) -> Tensor:
         return outputs
     if targets.dtype not in (torch.int64, torch.uint8):  # those that torch takes for classes
         raise MeristemError(f"labels are of type {targets.dtype}, but classes are counted in torch.int64: use .long()")
-    wanted = (len(targets), "classes", *targets.shape[1:])
-    if outputs.dim() != len(wanted) or (outputs.shape[0], *outputs.shape[2:]) != targets.shape:
-        raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {_shape(wanted)}")
+    expected = (len(targets), "classes", *targets.shape[1:])
+    if outputs.dim() != len(expected) or (outputs.shape[0], *outputs.shape[2:]) != targets.shape:
+        raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {_shape(expected)}")
     least, most = (int(value) for value in torch.where(targets == ignore, 0, targets).aminmax())
     if least < 0:
         raise MeristemError(f"a label is {least}, but labels are counted from 0; only {ignore} is left out of account")

@@ -41,7 +41,7 @@ def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool) -> l
         try:
             if study.can_start(case, unfinished=()):
                 folder.path.mkdir(parents=True, exist_ok=True)
-                with folder.held():
+                with folder.lock():
                     (run_with_tensorboard if tensorboard else run_to_end)(study.run_of(case), folder, progress)
                 continue
         except MeristemError as error:

@@ -99,14 +99,14 @@ class Study:
     def run_of(self, case: Case) -> Run:
         """The run of one case; refuses a folder in which another was begun."""
         run, folder = self.run.replace(**self._changes(case)), self.folder(case)
-        content = folder.described() if folder.description.exists() else None
+        content = folder.read_description() if folder.description.exists() else None
         if content is None:
             return run if run.machine.threads else run.replace(threads=self.threads)
-        begun = {**with_defaults(content.get("settings") or {}), "network": content.get("network")}
+        started_with = {**with_defaults(content.get("settings") or {}), "network": content.get("network")}
         if not run.machine.threads:
-            run = run.with_settings({"threads": begun.get("threads", self.threads)})
+            run = run.with_settings({"threads": started_with.get("threads", self.threads)})
         for name, value in {**run.settings, "network": run.network}.items():
-            if name not in CHANGEABLE_ON_RESUME and (was := begun.get(name)) != value:
+            if name not in CHANGEABLE_ON_RESUME and (was := started_with.get(name)) != value:
                 raise MeristemError(
                     f"the run in {folder.path} was started with {name}={was}, not {value}: "
                     f"give the same settings to go on with it, or another --out"

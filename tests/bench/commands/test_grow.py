@@ -265,7 +265,7 @@ def test_a_run_in_use_is_left_alone(capsys: pytest.CaptureFixture[str], monkeypa
     interrupted(monkeypatch, "--out", "run")
     from meristem_bench.runs.folder import Folder
 
-    with Folder(Path("run")).held():
+    with Folder(Path("run")).lock():
         assert "another process is running in run" in refused(capsys, "grow", "users_recipe:tiny", "--resume", "run")
 
 

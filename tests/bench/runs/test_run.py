@@ -140,7 +140,7 @@ def test_a_run_killed_while_it_hands_over_does_that_again(tmp_path: Path) -> Non
 def test_the_folder_tells_what_was_run_and_what_came_out(tmp_path: Path) -> None:
     folder, watch = Folder(tmp_path), Watch()
     result = run_to_end(tiny(budget=meristem.Budget(params=0.5, macs="60%")), folder, watch)
-    told = folder.described()
+    told = folder.read_description()
     assert told["settings"]["budget"] == "params=0.5,macs=60%"
     assert (told["settings"]["epochs"], told["settings"]["seed"], told["settings"]["threads"]) == (5, 0, 1)
     assert {"meristem", "torch", "python"} <= set(told["versions"])
@@ -335,18 +335,18 @@ def test_a_run_of_something_else_is_not_taken_for_this_one(tmp_path: Path) -> No
     with pytest.raises(FileError, match=r"is not the folder of a run: it holds no run\.json"):
         read_run(folder, tiny())
     with pytest.raises(FileError, match="is no folder"):
-        Folder(tmp_path / "nowhere").described()
+        Folder(tmp_path / "nowhere").read_description()
     for content, message in (("{", "damaged"), ("[]", "damaged"), ("{}", "has the format None")):
         folder.description.write_text(content)
         with pytest.raises(FileError, match=message):
-            folder.described()
-    folder.describe({"name": "other", "settings": {}})
+            folder.read_description()
+    folder.write_description({"name": "other", "settings": {}})
     with pytest.raises(MeristemError, match="holds a run of 'other', not of 'tiny'"):
         read_run(folder, tiny())
-    folder.describe({"name": "tiny", "settings": {"epochs": None}})
+    folder.write_description({"name": "tiny", "settings": {"epochs": None}})
     with pytest.raises(MeristemError, match="epochs must be a whole number, got 'None'"):
         read_run(folder, tiny())
-    folder.describe({"name": "tiny"})
+    folder.write_description({"name": "tiny"})
     with pytest.raises(MeristemError, match="is damaged: it has no settings"):
         read_run(folder, tiny())
 
@@ -368,7 +368,7 @@ def test_free_and_latest_folders(tmp_path: Path) -> None:
     assert [folder.path.name for folder in folders] == ["tiny-seed1", "tiny-seed1-2", "tiny-seed1-3"]
     for folder in (folders[2], folders[0]):
         write_json(folder.description, {})
-    free_folder(base.with_name("tiny-seed10")).describe({})
+    free_folder(base.with_name("tiny-seed10")).write_description({})
     for age, folder in enumerate((folders[0], folders[2])):
         os.utime(folder.description, (1000 - age, 1000 - age))
     assert latest_folder(base).path == folders[0].path
@@ -377,13 +377,13 @@ def test_free_and_latest_folders(tmp_path: Path) -> None:
 def test_a_folder_is_held_by_one_and_given_back_when_nothing_ran(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "run")
     folder.reserve()
-    with folder.held(), pytest.raises(FileError, match="another process is running in"), folder.held():
+    with folder.lock(), pytest.raises(FileError, match="another process is running in"), folder.lock():
         pass
     assert not folder.path.exists()
     folder.reserve()
     folder.history.touch()  # as a start leaves it that was killed
     folder.reserve()
-    with folder.held():
+    with folder.lock():
         (folder.path / "mine.txt").touch()
     with pytest.raises(FileError, match=r"is not empty \(mine\.txt lies there\); give another --out"):
         folder.reserve()

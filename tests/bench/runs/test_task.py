@@ -160,7 +160,7 @@ def test_outputs_that_do_not_fit_are_refused() -> None:
         (Classification(), outputs, targets.int(), "labels are of type torch.int32, but classes are counted in"),
         (Classification(), outputs, targets + 3, "but the model has 3 outputs, for labels from 0 to 2; give it as"),
         (Segmentation(3), maps[..., :2], labels, "outputs of shape [2, 3, 4, 2], expected [2, classes, 4, 5]"),
-        (Segmentation(4), maps, labels, "the model has 3 outputs a pixel, but there are 4 classes"),
+        (Segmentation(4), maps, labels, "the model has 3 outputs per pixel, but there are 4 classes"),
     ):
         for judge in (task.loss, task.tally):
             with pytest.raises(MeristemError, match=re.escape(message)):

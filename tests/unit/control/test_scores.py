@@ -359,7 +359,7 @@ def test_state_goes_on_in_the_middle_of_an_epoch(name: str) -> None:
     one, two = keepers
     for pull in pulls[:3]:
         one.step(Given(pull), 1.0)
-    two.load(copy.deepcopy(one.state()))
+    two.load_state_dict(copy.deepcopy(one.state_dict()))
     generators[1].bit_generator.state = generators[0].bit_generator.state  # the grower keeps it
     for keeper in keepers:
         for pull in pulls[3:]:

@@ -19,33 +19,33 @@ OLD, FRESH = torch.arange(1.0, 5.0).view(2, 2), torch.arange(5.0, 11.0).view(3, 
 def test_rules_are_pure(rule) -> None:
     """Nothing that is passed in changes, shapes are kept."""
     old, fresh = OLD.clone(), FRESH.clone()
-    assert rule.made(fresh).shape == fresh.shape
-    read_old, read_fresh = rule.read(old, fresh)
+    assert rule.incoming(fresh).shape == fresh.shape
+    read_old, read_fresh = rule.outgoing(old, fresh)
     assert (read_old.shape, read_fresh.shape) == (old.shape, fresh.shape)
     assert torch.equal(old, OLD)
     assert torch.equal(fresh, FRESH)
 
 
 def test_as_built() -> None:
-    assert torch.equal(AsBuilt().made(FRESH), FRESH)
-    old, fresh = AsBuilt().read(OLD, FRESH)
+    assert torch.equal(AsBuilt().incoming(FRESH), FRESH)
+    old, fresh = AsBuilt().outgoing(OLD, FRESH)
     assert torch.equal(old, OLD)
     assert torch.equal(fresh, FRESH)
 
 
 def test_zero_outgoing() -> None:
-    assert torch.equal(ZeroOutgoing().made(FRESH), FRESH)
-    old, fresh = ZeroOutgoing().read(OLD, FRESH)
+    assert torch.equal(ZeroOutgoing().incoming(FRESH), FRESH)
+    old, fresh = ZeroOutgoing().outgoing(OLD, FRESH)
     assert torch.equal(old, OLD)
     assert not fresh.any()
 
 
 def test_variance_transfer() -> None:
     """The second of a pair is made like the first and read with the opposite sign; an odd one is not read at all."""
-    made = VarianceTransfer().made(FRESH)
+    made = VarianceTransfer().incoming(FRESH)
     assert torch.equal(made[0], made[1])
     assert torch.equal(made[2], FRESH[2])
-    old, fresh = VarianceTransfer().read(OLD, FRESH)
+    old, fresh = VarianceTransfer().outgoing(OLD, FRESH)
     torch.testing.assert_close(old, OLD * (2 / 5) ** 0.5)
     assert torch.equal(fresh[0], -fresh[1])
     assert not fresh[2].any()

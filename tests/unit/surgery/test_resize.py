@@ -102,5 +102,5 @@ def test_a_diverged_moment_is_not_repaired() -> None:
 def test_home_keeps_the_dtype(dtype: torch.dtype) -> None:
     store = Store(in_one_part)
     store.adopt("w", torch.ones(3, dtype=dtype))
-    assert store.home("w").dtype == dtype
+    assert store.full_copy("w").dtype == dtype
     assert store.exchange("w", torch.zeros(1, dtype=dtype), [np.array([0])], [np.arange(3)]).dtype == dtype

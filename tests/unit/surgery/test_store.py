@@ -31,7 +31,7 @@ def stages_of_several(space: Space) -> list[list[str]]:
 
 
 def kept(live: Live) -> int:
-    state = live._store.state()
+    state = live._store.state_dict()
     return sum(math.prod(home.shape) for part in ("homes", "initial") for home in state[part].values())
 
 
@@ -40,7 +40,7 @@ def test_what_never_lived_takes_no_memory(name: str, space_of) -> None:
     """Of alike blocks one keeps its initial tensors, for itself and for the others."""
     space = space_of(name)
     live = Live(build(name)[0], space, start=shallow(space))
-    homes = live._store.state()["homes"]
+    homes = live._store.state_dict()["homes"]
     for first, *others in stages_of_several(space):
         assert all(tensor in homes for tensor in parameters_in(space, first))
         for path in others:
@@ -144,7 +144,7 @@ def test_it_survives_being_kept(name: str, space_of) -> None:
     live = Live(build(name)[0], space, start=shallow(space))
     other, _ = DEEP[name].build(seed=9)
     twin = Live(other.to(torch.float64), space)
-    twin.load_state(live.state())
+    twin.load_state_dict(live.state_dict())
     for each in (live, twin):
         go(each, whole(space))
     mine, theirs = live.model.state_dict(), twin.model.state_dict()
