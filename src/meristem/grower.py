@@ -124,9 +124,9 @@ class Grower:
         self.history.append(record)
         return record
 
-    def _begin_epoch(self, strength: float) -> None:
+    def _begin_epoch(self, strength: float, resumed: bool = False) -> None:
         """Tell scores and gates what the coming epoch is; after the last one nothing changes, gates neither."""
-        if not self.finished:
+        if not self.finished or resumed:
             self._decider.begin(self._progress, self._units, strength, self._device)
             self._gating.begin_epoch(self._block_ages, self._device, self._decider.epoch_share(self._progress))
             self._clock = time.perf_counter()
@@ -303,7 +303,7 @@ class Grower:
         self.ledger = Ledger(**kept["ledger"])
         decider = state.restored(kept["decider"])
         self._decider.load_state_dict(decider)
-        self._begin_epoch(decider["strength"])
+        self._begin_epoch(decider["strength"], resumed=True)
         self._decider.load_state_dict(
             decider
         )  # beginning an epoch clears or renews what a state in the middle of one still needs

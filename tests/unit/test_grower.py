@@ -219,7 +219,7 @@ def test_a_scheduler_made_before_or_after(schedule: str, space_of) -> None:
                 loss(run(model, inputs)).backward()
                 optimizer.step()
             made[0].step()
-            rates.append(lr_frac(optimizer, grown._lr_start))
+            rates.append(grown._gating.lr_frac)
             grown.step()
         found.append((grown, rates))
     (one, before), (two, after) = found

@@ -93,7 +93,7 @@ def test_a_finished_run_that_is_resumed_is_the_network_that_was_trained(space_of
 class Mine:
     """A rule of the user's own, as a plain class: its repr has its address in memory."""
 
-    made, read = AsBuilt.made, AsBuilt.read
+    incoming, outgoing = AsBuilt.incoming, AsBuilt.outgoing
 
 
 def test_a_policy_of_the_users_own_does_not_keep_a_run_from_going_on(space_of, tmp_path: Path) -> None:
