@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from meristem.cost.memory import peak_bytes
 from meristem_bench.data.arrays import Arrays
 from meristem_bench.data.augment import flipped, shifted
-from meristem_bench.data.classes import class_folders
-from meristem_bench.data.views import CentreView, TrainView
+from meristem_bench.data.class_folders import class_folders
+from meristem_bench.data.classification_views import CentreView, TrainView
 from meristem_bench.models.resnet_cifar import resnet20
 from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.loop import train_epoch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import hypothesis
@@ -12,6 +12,7 @@ import torch
 
 import meristem
 from deep import ALL_NETS, DEEP
+from fresh_process import FreshProcesses
 
 torch.set_num_threads(1)
 # A shell starts background jobs with Ctrl-C ignored, which Python and its children inherit: no test could stop a run.
@@ -39,3 +40,11 @@ def space_of() -> Callable[[str], meristem.Space]:
         return meristem.trace(*ALL_NETS[name].build(), depth=name in DEEP)
 
     return traced
+
+
+@pytest.fixture(scope="session")
+def fresh_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """`fresh_process("evaluate", folder)` runs the command in a process of its own and returns what it has written."""
+    processes = FreshProcesses(tmp_path_factory.mktemp("fresh"))
+    yield processes
+    processes.close()

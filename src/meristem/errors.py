@@ -27,15 +27,15 @@ class FileError(MeristemError):
 
 
 class DataError(MeristemError):
-    """The data of a run cannot be read; once they are mended, it can go on."""
+    """The data of a run cannot be read; once they are repaired, it can go on."""
 
 
 class BudgetError(MeristemError):
     """A budget is not understood, or no network of the space meets it."""
 
 
-def nearest(name: str, known: Collection[str], shown: Collection[str] | None = None) -> str:
-    """What the user may have meant by a name that does not exist, then all names there are, or those to be shown."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+def nearest(name: str, names: Collection[str], shown: Collection[str] | None = None) -> str:
+    """Return what the user may have meant by a name that does not exist, then all ``names``, or those ``shown``."""
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(close)}? " if close else ""
-    return f"{meant}There are: {', '.join(known if shown is None else shown)}"
+    return f"{meant}There are: {', '.join(names if shown is None else shown)}"

@@ -119,8 +119,8 @@ class _Replay:
             return None
         numbers, inverse = np.unique(dim.ids, return_inverse=True)
         alive = [bool(n <= 0 or self._alive[self._checker.units(np.array([n]))].all()) for n in numbers.tolist()]
-        found = np.array(alive, dtype=np.bool_)[inverse.reshape(-1)]
-        return None if found.all() else found
+        live = np.array(alive, dtype=np.bool_)[inverse.reshape(-1)]
+        return None if live.all() else live
 
     def value(self, tensor: Tensor) -> Tensor:
         if id(tensor) in self._values:
@@ -173,19 +173,19 @@ class _Replay:
 
     def _keep(self, step: Step, outs: Any) -> None:
         originals = [out for out in _flat(step.outs) if isinstance(out, Tensor)]
-        for original, made in zip(originals, [out for out in _flat(outs) if isinstance(out, Tensor)], strict=True):
-            value = self._masked(made, self.run.dims(original)) if made.is_floating_point() else made
+        for original, replayed in zip(originals, [out for out in _flat(outs) if isinstance(out, Tensor)], strict=True):
+            value = self._masked(replayed, self.run.dims(original)) if replayed.is_floating_point() else replayed
             self._values[id(original)] = (original, value)
 
     def _across(self, step: Step, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation on live positions only, then put its results back at full size."""
-        given = next(a for a in step.arguments if isinstance(a, Tensor))
+        normed = next(a for a in step.arguments if isinstance(a, Tensor))
         compact = [self._compact(a, b) for a, b in zip(args, step.arguments, strict=True)]
         if name in ("native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm"):
             compact[1] = list(compact[0].shape[-len(args[1]) :])
         if name == "native_group_norm":
-            live = self._live(self.run.dims(given)[1])
-            rows = (np.ones(given.shape[1], dtype=np.bool_) if live is None else live).reshape(args[6], -1).any(axis=1)
+            live = self._live(self.run.dims(normed)[1])
+            rows = (np.ones(normed.shape[1], dtype=np.bool_) if live is None else live).reshape(args[6], -1).any(axis=1)
             compact[4], compact[6] = compact[0].shape[1], int(rows.sum())
         outs = step.func(*compact, **kwargs)
         flat = iter([self._spread(out, original) for out, original in zip(_flat(outs), _flat(step.outs), strict=True)])
@@ -213,13 +213,14 @@ class _Replay:
 
 
 def _attention(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
-    mask = given.get("attn_mask", given.get("attn_bias"))
-    causal = bool(given.get("is_causal", False))
-    query, key, value = given["query"], given["key"], given["value"]
+    names = [argument.name for argument in func._schema.arguments]
+    by_name = dict(zip(names, args, strict=False)) | dict(kwargs)
+    mask = by_name.get("attn_mask", by_name.get("attn_bias"))
+    causal = bool(by_name.get("is_causal", False))
+    query, key, value = by_name["query"], by_name["key"], by_name["value"]
     grouped = query.dim() == 4 and query.shape[1] != key.shape[1]
     return torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, mask, is_causal=causal, scale=given.get("scale"), enable_gqa=grouped
+        query, key, value, mask, is_causal=causal, scale=by_name.get("scale"), enable_gqa=grouped
     )
 
 

@@ -146,11 +146,11 @@ assert not [name for name in sys.modules if name.startswith("meristem.")]
 
 del sys.modules["meristem"]
 import meristem
-from meristem.tracing.labelled_run import Run
+from meristem.tracing.labelled_run import LabelledRun
 
 def never(*_):
     raise AssertionError("the model was traced")
-Run.execute = never
+LabelledRun.execute = never
 
 for name, net in ALL_NETS.items():
     model, _ = net.build(seed=1)

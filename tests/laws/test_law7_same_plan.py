@@ -103,7 +103,7 @@ import torch.distributed as dist
 from torch import optim
 from torch.nn.parallel import DistributedDataParallel as DDP
 import meristem
-from growing import batch
+from growing import Growth, batch
 from helpers import loss, run, snapshot
 from deep import DEEP
 from zoo import ZOO
@@ -111,6 +111,8 @@ from zoo import ZOO
 torch.set_num_threads(1)
 meeting, answer = sys.argv[1:]
 spaces, found = {name: meristem.trace(*ZOO[name].build()) for name in ("plain", "attention_matmul")}, {}
+deep_space = meristem.trace(*DEEP["deep_residual"].build(), depth=True)
+Growth("plain", spaces["plain"])  # torch loads what it loads late, once for both
 child = os.fork()
 rank = 1 if child else 0
 dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
@@ -167,7 +169,7 @@ method = meristem.methods.METHODS["paper"]()
 method = replace(method, scores=replace(method.scores, per_run=False))
 grower = meristem.Grower(
     wrapped, optimizer, inputs, budget=meristem.Budget(params="60%"), epochs=4, method=method,
-    space=meristem.trace(model, inputs, depth=True),
+    space=deep_space,
 )
 torch.manual_seed(200 + rank)
 found["blocks"] = []

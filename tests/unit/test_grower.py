@@ -23,7 +23,6 @@ from meristem.control.exact import Exact
 from meristem.control.trained_gates import TrainedGates
 from meristem.gating.kinds import Concrete, GatePlacement, Sigmoid
 from meristem.history import read_history
-from meristem.surgery.optimizer import lr_frac
 
 HALF = Budget(params="50%")
 # Gates that scale, with a freeze, noise, or where units are made: more than the presets have.

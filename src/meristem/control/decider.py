@@ -17,7 +17,7 @@ from meristem.control.scores import EpochStart, Signals, first_scores
 from meristem.control.trajectory import Trajectory, plan_trajectory
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
-from meristem.distributed import agreed, agreed_numbers
+from meristem.distributed import broadcast_masks, broadcast_numbers
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
@@ -165,9 +165,9 @@ class Decider:
             records=records,
         )
         decision = self.method.controller.decide(view, self.rng)
-        push, strength = agreed_numbers((decision.push, decision.strength), device)
+        push, strength = broadcast_numbers((decision.push, decision.strength), device)
         self.keeper.push(push)
-        masks = agreed(decision.live, device)
+        masks = broadcast_masks(decision.live, device)
         inactive = self.space.inactive_groups(masks)
         return Decision({name: mask for name, mask in masks.items() if name not in inactive}, push, strength)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from meristem.distributed import averaged, distributed
+from meristem.distributed import is_distributed, mean_over_ranks
 from meristem.gating.grad_probe import GradProbe
 from meristem.gating.hooks import AttachableHooks
 from meristem.gating.opening import Opening
@@ -84,7 +84,7 @@ class BlockGates(AttachableHooks):
         """The pull on each block's gate since the last time it was taken, as the gradients are now."""
         pulls, self._pulls = self._pulls, {}
         gradients = {group: probe.take_gradient() for group, probe in self._probes.items()}
-        if distributed():
+        if is_distributed():
             self._average(pulls, gradients)
         factors = {group: probe.factor(gradients[group]) for group, probe in self._probes.items()}
         return {group: pull * torch.as_tensor(factors.get(group, 1.0)).to(pull) for group, pull in pulls.items()}
@@ -103,7 +103,7 @@ class BlockGates(AttachableHooks):
             parts.append(
                 nothing.expand(self._probes[group].shape.numel()) if gradient is None else gradient.float().flatten()
             )
-        means = torch.split(averaged(torch.cat(parts)), [part.numel() for part in parts])
+        means = torch.split(mean_over_ranks(torch.cat(parts)), [part.numel() for part in parts])
         pulls.update({group: mean.reshape(()) for group, mean in zip(groups, means[: len(groups)], strict=True)})
         gradients.update(zip(watched, means[len(groups) :], strict=True))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` make a file beside ``path``, then move it into place."""
+    """Let ``write`` create a file beside ``path``, then move it into place."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(beside)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from meristem.errors import FileError
-from meristem.io.codec import KINDS, Block, Held, decode, encode, whole
+from meristem.io.codec import KINDS, Leaf, Leaves, as_whole_number, decode, encode
 
 # Behind the 8 bytes of the header's length. The digest follows, so that it lies at one place in every file.
 _START = b'{"__metadata__":{"meristem":"1","digest":"'
@@ -60,20 +60,20 @@ def write(path: str | Path, state: Any, *, kind: str) -> None:
 
     ``kind`` says what the state is; `read` wants the same. The state is nested dicts (keys: str or int), lists and
     tuples of tensors, numpy arrays, numbers, strings and None. Tensors on any device; they come back on the CPU, as
-    plain tensors, with their strides if these are without gaps and else contiguous. An object held at two places is
-    stored once if it is a tensor or an array. The state must not change while it is written.
+    plain tensors, with their strides if these are without gaps and else contiguous. A tensor or
+    array that occurs twice is stored once. The state must not change while it is written.
     """
     path = Path(path)
-    held: Held = {}
-    root = encode(state, (), held)
-    blocks = [block for _, block in held.values()]
-    header = _header(kind, root, blocks)
+    leaves_by_id: Leaves = {}
+    root = encode(state, (), leaves_by_id)
+    leaves = [leaf for _, leaf in leaves_by_id.values()]
+    header = _header(kind, root, leaves)
     try:
         if path.is_dir():
             raise FileError(f"{path} is a folder; give the path of a file to write")
         path.parent.mkdir(parents=True, exist_ok=True)
         with _writing:
-            _replace(path, header, blocks)
+            _replace(path, header, leaves)
     except OSError as error:
         raise FileError(
             f"{path} could not be written ({error.strerror or error}); "
@@ -83,7 +83,7 @@ def write(path: str | Path, state: Any, *, kind: str) -> None:
 
 
 def read(path: str | Path, *, kind: str) -> Any:
-    """The state that `write` stored in ``path``, bit for bit. Nothing in the file is ever executed."""
+    """Return the state that `write` stored in ``path``, bit for bit. Nothing in the file is ever executed."""
     path = Path(path)
     try:
         if not path.exists():
@@ -103,7 +103,7 @@ def read(path: str | Path, *, kind: str) -> Any:
 
 
 def random_state() -> dict[str, Any]:
-    """Where the random numbers of torch (CPU and every CUDA device), Python and numpy stand; `write` can store it."""
+    """Return the random state of torch (CPU and every CUDA device), Python and numpy; `write` can store it."""
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -133,15 +133,15 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def _replace(path: Path, header: bytes, blocks: Sequence[Block]) -> None:
+def _replace(path: Path, header: bytes, leaves: Sequence[Leaf]) -> None:
     """Write beside the target and move it into place, so that no half-written file is ever seen under its name."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
             digest = hashlib.sha256(header)
             file.write(header)
-            for block in blocks:
-                data = _data(block)
+            for leaf in leaves:
+                data = _data(leaf)
                 digest.update(data)
                 file.write(data)
             file.seek(8 + len(_START))
@@ -175,8 +175,8 @@ def _sweep(path: Path) -> None:
     # The checkpoint is written; whatever goes wrong here may not turn that into a failure.
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
-            found = part.fullmatch(entry.name)
-            if found and entry.is_file(follow_symlinks=False) and not _running(int(found[1])):
+            match = part.fullmatch(entry.name)
+            if match and entry.is_file(follow_symlinks=False) and not _running(int(match[1])):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
 
@@ -219,30 +219,30 @@ def _unpack(file: BufferedReader, path: Path, kind: str) -> Any:
     metadata = header["__metadata__"]
     if metadata["kind"] != kind:
         raise FileError(f"{path} holds {metadata['kind']!r}, expected {kind!r}; give a file of that kind")
-    blocks: list[Block] = []
+    leaves: list[Leaf] = []
     for spec in json.loads(metadata["blocks"]):
-        begin, end = header[str(len(blocks))]["data_offsets"]
+        begin, end = header[str(len(leaves))]["data_offsets"]
         if not 0 <= begin <= end <= size - 8 - length:
-            raise ValueError("a block lies outside the file")
-        block = _empty(spec, end - begin)
+            raise ValueError("a tensor lies outside the file")
+        leaf = _empty(spec, end - begin)
         file.seek(8 + length + begin)
-        if file.readinto(_data(block)) != end - begin:
+        if file.readinto(_data(leaf)) != end - begin:
             raise ValueError("the file became shorter")
-        blocks.append(block)
-    return decode(json.loads(metadata["state"]), blocks)
+        leaves.append(leaf)
+    return decode(json.loads(metadata["state"]), leaves)
 
 
-def _header(kind: str, root: Any, blocks: Sequence[Block]) -> bytes:
+def _header(kind: str, root: Any, leaves: Sequence[Leaf]) -> bytes:
     """The length and the header of a safetensors file, without the digest."""
     metadata = {
         "kind": kind,
         "state": _json(root),
-        "blocks": _json([_spec(block) for block in blocks]),
+        "blocks": _json([_spec(leaf) for leaf in leaves]),
     }
     entries, end = {}, 0
-    for index, block in enumerate(blocks):
-        begin, end = end, end + block.nbytes
-        entries[str(index)] = {**_as_seen(block), "data_offsets": [begin, end]}
+    for index, leaf in enumerate(leaves):
+        begin, end = end, end + leaf.nbytes
+        entries[str(index)] = {**_as_seen(leaf), "data_offsets": [begin, end]}
     # Both are objects with other ones before or after them: cut off the brace and go on.
     rest = b'",' + _json(metadata)[1:].encode() + (b"," + _json(entries)[1:].encode() if entries else b"}")
     header = _START + _NO_DIGEST + rest
@@ -262,21 +262,21 @@ def _json(value: Any) -> str:
 # --- tensors and arrays -------------------------------------------------------------------------------------------
 
 
-def _spec(block: Block) -> dict[str, Any]:
-    """What `_empty` needs to make such a block again."""
-    shape = list(block.shape)
-    if isinstance(block, Tensor):
-        stride = list(block.stride()) if _gapless(block.shape, block.stride()) else None
-        return {"tensor": str(block.dtype).removeprefix("torch."), "shape": shape, "stride": stride}
-    return {"array": block.dtype.str, "shape": shape, "order": "F" if block.flags.fnc else "C"}
+def _spec(leaf: Leaf) -> dict[str, Any]:
+    """What `_empty` needs to make such a leaf again."""
+    shape = list(leaf.shape)
+    if isinstance(leaf, Tensor):
+        stride = list(leaf.stride()) if _gapless(leaf.shape, leaf.stride()) else None
+        return {"tensor": str(leaf.dtype).removeprefix("torch."), "shape": shape, "stride": stride}
+    return {"array": leaf.dtype.str, "shape": shape, "order": "F" if leaf.flags.fnc else "C"}
 
 
-def _as_seen(block: Block) -> dict[str, Any]:
-    """How other readers of safetensors see a block: as it is if they know such tensors, else as a row."""
-    if isinstance(block, Tensor) and block.dtype in _DTYPES:
-        row = _gapless(block.shape, block.stride()) and not block.is_contiguous()
-        return {"dtype": _DTYPES[block.dtype], "shape": [block.numel()] if row else list(block.shape)}
-    return {"dtype": "U8", "shape": [block.nbytes]}
+def _as_seen(leaf: Leaf) -> dict[str, Any]:
+    """How other readers of safetensors see a leaf: as it is if they know such tensors, else as a row."""
+    if isinstance(leaf, Tensor) and leaf.dtype in _DTYPES:
+        row = _gapless(leaf.shape, leaf.stride()) and not leaf.is_contiguous()
+        return {"dtype": _DTYPES[leaf.dtype], "shape": [leaf.numel()] if row else list(leaf.shape)}
+    return {"dtype": "U8", "shape": [leaf.nbytes]}
 
 
 def _gapless(shape: Sequence[int], stride: Sequence[int]) -> bool:
@@ -289,21 +289,21 @@ def _gapless(shape: Sequence[int], stride: Sequence[int]) -> bool:
     return True
 
 
-def _data(block: Block) -> memoryview:
-    """The bytes of a block in the order they lie in memory: the memory itself where that is possible."""
-    if not isinstance(block, Tensor):
-        dense = np.ascontiguousarray(block.T if block.flags.fnc else block)
+def _data(leaf: Leaf) -> memoryview:
+    """The bytes of a leaf in the order they lie in memory: the memory itself where that is possible."""
+    if not isinstance(leaf, Tensor):
+        dense = np.ascontiguousarray(leaf.T if leaf.flags.fnc else leaf)
         return dense.reshape(-1).view(np.uint8).data
-    gapless = _gapless(block.shape, block.stride())
-    block = block.detach().cpu().resolve_conj().resolve_neg()
-    block = block if gapless else block.contiguous()
-    row: np.ndarray[Any, Any] = block.as_strided((block.numel(),), (1,)).view(torch.uint8).numpy()
+    gapless = _gapless(leaf.shape, leaf.stride())
+    leaf = leaf.detach().cpu().resolve_conj().resolve_neg()
+    leaf = leaf if gapless else leaf.contiguous()
+    row: np.ndarray[Any, Any] = leaf.as_strided((leaf.numel(),), (1,)).view(torch.uint8).numpy()
     return row.data
 
 
-def _empty(spec: Any, nbytes: int) -> Block:
-    """A block to read into. Its size is compared first: a made-up shape must not take all memory."""
-    shape = [whole(size) for size in spec["shape"]]
+def _empty(spec: Any, nbytes: int) -> Leaf:
+    """A leaf to read into. Its size is compared first: a made-up shape must not take all memory."""
+    shape = [as_whole_number(size) for size in spec["shape"]]
     if "array" in spec:
         kind = np.dtype(str(spec["array"]))
         if kind.kind not in KINDS or kind.itemsize * math.prod(shape) != nbytes:
@@ -314,7 +314,7 @@ def _empty(spec: Any, nbytes: int) -> Block:
         raise ValueError("a tensor does not fit its bytes")
     if spec["stride"] is None:
         return torch.empty(shape, dtype=dtype, device="cpu")
-    stride = [whole(step) for step in spec["stride"]]
+    stride = [as_whole_number(step) for step in spec["stride"]]
     if not _gapless(shape, stride):
         raise ValueError("a tensor does not fit its strides")
     return torch.empty_strided(shape, stride, dtype=dtype, device="cpu")

@@ -19,16 +19,16 @@ from meristem.errors import FileError
 
 KINDS = "biufcmMSU"  # numpy: everything without Python objects or fields
 _DEPTH = 100  # levels of nesting; far from what overflows the stack, and a state that contains itself gets there
-_MAPS: dict[Any, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
+_MAP_TAGS: dict[Any, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
 _KNOWN = "tensors, arrays, numbers, strings, None, lists, tuples and dicts"
 
-Block: TypeAlias = "Tensor | np.ndarray[Any, Any]"
-Held: TypeAlias = "dict[int, tuple[int, Block]]"
+Leaf: TypeAlias = "Tensor | np.ndarray[Any, Any]"
+Leaves: TypeAlias = "dict[int, tuple[int, Leaf]]"  # by id: position and the leaf itself
 _Trail: TypeAlias = "tuple[str | int, ...]"
 
 
-def encode(value: Any, trail: _Trail, held: Held) -> Any:
-    """The JSON form of a value; its tensors and arrays go to ``held`` by their id, with their position."""
+def encode(value: Any, trail: _Trail, leaves: Leaves) -> Any:
+    """Return the JSON form of a value; its tensors and arrays go to ``leaves`` by their id, with their position."""
     if len(trail) > _DEPTH:
         raise FileError(f"{_place(trail[:8])} is nested more than {_DEPTH} levels deep, or contains itself; flatten it")
     kind: Any = type(value)
@@ -37,13 +37,13 @@ def encode(value: Any, trail: _Trail, held: Held) -> Any:
     if kind in (int, float, str):
         return _encode_plain(value)
     if kind is list or kind is tuple:
-        items = [encode(item, (*trail, index), held) for index, item in enumerate(value)]
+        items = [encode(item, (*trail, index), leaves) for index, item in enumerate(value)]
         return items if kind is list else {"tuple": items}
-    if kind in _MAPS:
-        return {_MAPS[kind]: _encode_map(value, trail, held)}
+    if kind in _MAP_TAGS:
+        return {_MAP_TAGS[kind]: _encode_map(value, trail, leaves)}
     if kind in (Tensor, nn.Parameter) or kind is np.ndarray:
-        _check_block(value, trail)
-        return {"block": held.setdefault(id(value), (len(held), value))[0]}
+        _check_leaf(value, trail)
+        return {"block": leaves.setdefault(id(value), (len(leaves), value))[0]}
     if kind is np.str_:
         return {"npstr": _encode_plain("".join(value))}  # str() would cut off zeros at the end
     if isinstance(value, np.generic) and value.dtype.kind in "biufcmM":
@@ -65,7 +65,7 @@ def _encode_plain(value: float | str) -> Any:
     return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
 
 
-def _encode_map(value: Mapping[Any, Any], trail: _Trail, held: Held) -> list[Any]:
+def _encode_map(value: Mapping[Any, Any], trail: _Trail, leaves: Leaves) -> list[Any]:
     pairs = []
     for key, item in value.items():
         if type(key) not in (str, int):
@@ -73,14 +73,14 @@ def _encode_map(value: Mapping[Any, Any], trail: _Trail, held: Held) -> list[Any
                 f"{_place(trail)} has the key {key!r} of type {type(key).__name__}, which cannot be stored; "
                 "only str and int can"
             )
-        pairs.append([_encode_plain(key), encode(item, (*trail, key), held)])
+        pairs.append([_encode_plain(key), encode(item, (*trail, key), leaves)])
     if not isinstance(value, OrderedDict):
         return pairs
     # Module.state_dict() keeps the versions of its modules there, and load_state_dict() looks at them.
-    return [pairs, encode(getattr(value, "_metadata", None), (*trail, "_metadata"), held)]
+    return [pairs, encode(getattr(value, "_metadata", None), (*trail, "_metadata"), leaves)]
 
 
-def _check_block(value: Block, trail: _Trail) -> None:
+def _check_leaf(value: Leaf, trail: _Trail) -> None:
     if isinstance(value, Tensor):
         plain = value.layout == torch.strided and not value.is_quantized and not value.is_nested
         if not plain or value.device.type == "meta":
@@ -98,26 +98,27 @@ def _place(trail: _Trail) -> str:
     return text.removeprefix(".") or "the state"
 
 
-def decode(node: Any, blocks: Sequence[Block]) -> Any:
+def decode(node: Any, leaves: Sequence[Leaf]) -> Any:
+    """Return the value that :func:`encode` made ``node`` of."""
     if node is None or isinstance(node, (bool, int, float, str)):
         return node
     if isinstance(node, list):
-        return [decode(item, blocks) for item in node]
+        return [decode(item, leaves) for item in node]
     ((tag, body),) = node.items()
     if tag == "tuple":
-        return tuple([decode(item, blocks) for item in body])
+        return tuple([decode(item, leaves) for item in body])
     if tag == "block":
-        return blocks[whole(body)]
+        return leaves[as_whole_number(body)]
     if tag == "scalar":
         return _decode_scalar(*body)
     if tag == "npstr":
         return np.str_(_decode_plain(body))
     if tag == "dict":
-        return _decode_pairs(body, blocks)
+        return _decode_pairs(body, leaves)
     if tag == "counter":
-        return Counter(_decode_pairs(body, blocks))
+        return Counter(_decode_pairs(body, leaves))
     if tag == "ordered":
-        return _decode_ordered(body, blocks)
+        return _decode_ordered(body, leaves)
     return _decode_plain(node)
 
 
@@ -141,19 +142,20 @@ def _decode_scalar(name: str, data: str) -> Any:
     return np.frombuffer(bytes.fromhex(data), kind)[0]
 
 
-def _decode_pairs(pairs: Any, blocks: Sequence[Block]) -> dict[Any, Any]:
-    return {_decode_plain(key): decode(item, blocks) for key, item in pairs}
+def _decode_pairs(pairs: Any, leaves: Sequence[Leaf]) -> dict[Any, Any]:
+    return {_decode_plain(key): decode(item, leaves) for key, item in pairs}
 
 
-def _decode_ordered(body: Any, blocks: Sequence[Block]) -> OrderedDict[Any, Any]:
+def _decode_ordered(body: Any, leaves: Sequence[Leaf]) -> OrderedDict[Any, Any]:
     pairs, metadata = body
-    ordered = OrderedDict(_decode_pairs(pairs, blocks))
+    ordered = OrderedDict(_decode_pairs(pairs, leaves))
     if metadata is not None:
-        ordered._metadata = decode(metadata, blocks)  # type: ignore[attr-defined]
+        ordered._metadata = decode(metadata, leaves)  # type: ignore[attr-defined]
     return ordered
 
 
-def whole(value: Any) -> int:
+def as_whole_number(value: Any) -> int:
+    """Return ``value``, which must be an int of at least 0."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is not a whole number")
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ _FORMAT = "meristem-architecture-1"
 
 
 def export(live: Live, gates: Gates | None = None, shut: Collection[str] = ()) -> nn.Module:
-    """A deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks of ours.
+    """Return a deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks.
 
     In evaluation mode it computes what the live model computes. Gradients are not copied. ``shut`` are the depth groups
     of live blocks that do not take part: they are left out.
@@ -60,7 +60,7 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Colle
     absent = {*live.tree.absent, *(live.space.blocks[group].path for group in shut)}
     tensors = {}
     for name in live.space.tensors:
-        if _within(name, absent):
+        if _is_inside_any(name, absent):
             continue
         path, leaf = split_path(name)
         tensor = getattr(plain.get_submodule(path), leaf)
@@ -79,10 +79,10 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Colle
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
-            found.update(chunk)
-        return found.hexdigest()
+            digest.update(chunk)
+        return digest.hexdigest()
 
 
 def _architecture(live: Live, tensors: Mapping[str, Tensor], absent: Collection[str]) -> dict[str, Any]:
@@ -103,23 +103,23 @@ def _architecture(live: Live, tensors: Mapping[str, Tensor], absent: Collection[
                 "value": len(live.positions(size.axis)),
             }
             for size in space.attributes
-            if size.module not in absent and not _within(size.module, absent)
+            if size.module not in absent and not _is_inside_any(size.module, absent)
         ],
         "absent": {block.path: block.way for block in space.blocks.values() if block.path in absent},
         "tensors": {
             name: {
-                "full": list(known.shape),
+                "full": list(spec.shape),
                 "live": list(tensors[name].shape),
                 "dtype": str(tensors[name].dtype).removeprefix("torch."),
-                "names": list(known.names),
+                "names": list(spec.names),
             }
-            for name, known in space.tensors.items()
+            for name, spec in space.tensors.items()
             if name in tensors
         },
     }
 
 
-def _within(name: str, blocks: Collection[str]) -> bool:
+def _is_inside_any(name: str, blocks: Collection[str]) -> bool:
     """Tell whether a tensor or a module lies in one of the blocks."""
     return any(is_inside(name, block) for block in blocks)
 
@@ -131,46 +131,61 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     """
     folder = Path(folder)
     architecture, weights = read_files(folder)
-    names = {
+    misfit = f"{folder} does not fit this {type(model).__name__}"
+    tensors = {
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
     absent = architecture.get("absent", {})
-    if unknown := [path for path in absent if not any(_within(name, [path]) for name in names)]:
-        raise FileError(f"{folder} does not fit this {type(model).__name__}: it has no block {unknown[0]}")
-    names = {name: tensor for name, tensor in names.items() if not _within(name, absent)}
-    saved = architecture["tensors"]
-    held = {alias for entry in saved.values() for alias in entry["names"]}
-    missing, extra = sorted(held - set(names)), sorted(set(names) - held)
+    if unknown := [path for path in absent if not any(is_inside(name, path) for name in tensors)]:
+        raise FileError(f"{misfit}: it has no block {unknown[0]}")
+    tensors = {name: tensor for name, tensor in tensors.items() if not _is_inside_any(name, absent)}
+    _check_names(misfit, architecture["tensors"], tensors)
+    _check_shapes(misfit, folder, architecture["tensors"], tensors, weights)
+    _check_sizes(misfit, architecture["sizes"], model)
+    _fill(model, architecture, weights, tensors)
+    return model
+
+
+def _check_names(misfit: str, saved: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse files whose tensors have other names, or share other names, than those of the model."""
+    saved_names = {alias for entry in saved.values() for alias in entry["names"]}
+    missing, extra = sorted(saved_names - set(tensors)), sorted(set(tensors) - saved_names)
     if missing or extra:
+        reasons = [f"the model lacks {_few(missing)}"] * bool(missing) + [f"the file lacks {_few(extra)}"] * bool(extra)
+        raise FileError(f"{misfit}: {'; '.join(reasons)}")
+    aliases = {_same_as(tensor, tensors) for tensor in tensors.values()}
+    saved_aliases = {frozenset(entry["names"]) for entry in saved.values()}
+    if aliases != saved_aliases:
+        shared = max(aliases ^ saved_aliases, key=len)
+        here, there = ("model", "file") if shared in aliases else ("file", "model")
         raise FileError(
-            f"{folder} does not fit this {type(model).__name__}: "
-            + "; ".join(
-                [f"the model lacks {_few(missing)}"] * bool(missing) + [f"the file lacks {_few(extra)}"] * bool(extra)
-            )
+            f"{misfit}: {' and '.join(sorted(shared))} are one tensor in the {here}, but not in the {there}"
         )
-    mine = {_same_as(tensor, names) for tensor in names.values()}
-    theirs = {frozenset(entry["names"]) for entry in saved.values()}
-    if mine != theirs:
-        shared = max(mine ^ theirs, key=len)
-        here, there = ("model", "file") if shared in mine else ("file", "model")
-        raise FileError(
-            f"{folder} does not fit this {type(model).__name__}: {' and '.join(sorted(shared))} are one tensor in the "
-            f"{here}, but not in the {there}"
-        )
+
+
+def _check_shapes(
+    misfit: str, folder: Path, saved: Mapping[str, Any], tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+) -> None:
+    """Refuse files that were saved from a model of another size, and weights of another architecture."""
     for name, entry in saved.items():
-        shape = list(names[name].shape)
+        shape = list(tensors[name].shape)
         if shape != entry["full"]:
             raise FileError(
-                f"{folder} does not fit this {type(model).__name__}: {name} is {shape} in the model and "
-                f"{entry['full']} in the full-size model that was saved; make the model with the same arguments"
+                f"{misfit}: {name} is {shape} in the model and {entry['full']} in the full-size model that was saved; "
+                f"make the model with the same arguments"
             )
         if name not in weights or list(weights[name].shape) != entry["live"]:
-            found = list(weights[name].shape) if name in weights else "missing"
+            saved_shape = list(weights[name].shape) if name in weights else "missing"
             raise FileError(
-                f"{folder / WEIGHTS} does not belong to {ARCHITECTURE}: {name} is {found}, expected {entry['live']}"
+                f"{folder / WEIGHTS} does not belong to {ARCHITECTURE}: {name} is {saved_shape}, expected "
+                f"{entry['live']}"
             )
-    for size in architecture["sizes"]:
+
+
+def _check_sizes(misfit: str, sizes: Sequence[Mapping[str, Any]], model: nn.Module) -> None:
+    """Refuse files with sizes that no module of the model remembers."""
+    for size in sizes:
         try:
             module = model.get_submodule(size["module"])
         except AttributeError:
@@ -179,24 +194,22 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
         index = size["index"]
         if not isinstance(value, int if index is None else (tuple, list)) or (index or 0) >= len(_entries(value)):
             where = f"{size['module']}.{size['name']}" + ("" if index is None else f"[{index}]")
-            raise FileError(f"{folder} does not fit this {type(model).__name__}: it has no {where}")
-    _fill(model, architecture, weights, names)
-    return model
+            raise FileError(f"{misfit}: it has no {where}")
 
 
-def _same_as(tensor: Tensor, names: Mapping[str, Tensor]) -> frozenset[str]:
-    return frozenset(name for name, other in names.items() if other is tensor)
+def _same_as(tensor: Tensor, tensors: Mapping[str, Tensor]) -> frozenset[str]:
+    return frozenset(name for name, other in tensors.items() if other is tensor)
 
 
 def _entries(value: Any) -> Any:
     return value if isinstance(value, (tuple, list)) else (value,)
 
 
-def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], names: Mapping[str, Tensor]) -> None:
+def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     for path, way in architecture.get("absent", {}).items():
         leave_out(model, path, way)
     for name, entry in architecture["tensors"].items():
-        old = names[name]
+        old = tensors[name]
         value: Tensor = weights[name].to(old.device)
         if is_channels_last(old):
             value = value.contiguous(memory_format=torch.channels_last)
@@ -209,6 +222,7 @@ def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], na
 
 
 def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:
+    """Return the architecture and the weights that :func:`save` wrote, checked but not compared with a model."""
     for name in (ARCHITECTURE, WEIGHTS):
         if not (folder / name).is_file():
             raise FileError(f"{folder} holds no {name}; give the folder that save() wrote")
@@ -216,7 +230,7 @@ def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:
         architecture = json.loads((folder / ARCHITECTURE).read_text(encoding="utf-8"))
         if architecture["format"] != _FORMAT:
             raise FileError(f"{folder / ARCHITECTURE} has the format {architecture['format']!r}, expected {_FORMAT!r}")
-        _check(architecture)
+        _check_types(architecture)
     except (ValueError, TypeError, KeyError) as error:
         raise FileError(
             f"{folder / ARCHITECTURE} is damaged ({type(error).__name__}: {error}); save it again"
@@ -231,8 +245,8 @@ def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:
     return architecture, weights
 
 
-def _check(architecture: Any) -> None:
-    """Every field that load will use, with the type it must have."""
+def _check_types(architecture: Any) -> None:
+    """Raise if a field that :func:`load` uses is missing or has another type than it must have."""
     if not isinstance(architecture["tensors"], dict) or not isinstance(architecture["sizes"], list):
         raise TypeError("tensors must be an object and sizes a list")
     if not set(architecture.get("absent", {}).values()) <= {REPLACED, DROPPED}:

@@ -1,4 +1,4 @@
-"""Take a block out of a model and put it back. How: an ``nn.Identity`` in its place, or nothing.
+"""Take a block out of a model and put it back; in its place is an ``nn.Identity``, or nothing.
 
 A block that is called with one tensor and returns one is replaced, so that code which counts or indexes blocks goes
 on working. One that is called with more (a mask, say) or returns more is dropped from its list; the others keep their
@@ -15,7 +15,7 @@ REPLACED, DROPPED = "replaced", "dropped"
 
 
 def leave_out(model: nn.Module, path: str, way: str) -> nn.Module:
-    """What goes into the block passes through from now on. Returns the block."""
+    """Take a block out and return it; what goes into it passes through from now on."""
     parent, name = _place(model, path)
     block = parent.get_submodule(name)
     if way == DROPPED:
@@ -26,7 +26,7 @@ def leave_out(model: nn.Module, path: str, way: str) -> nn.Module:
 
 
 def put_back(model: nn.Module, path: str, block: nn.Module) -> None:
-    """The block is at its own place again, in the mode of its surroundings; if it is, what is frozen in it stays."""
+    """Put a block back to its place, in the mode of its surroundings; if it has that mode, its parts keep theirs."""
     parent, name = _place(model, path)
     if block.training != parent.training:
         block.train(parent.training)
@@ -39,7 +39,7 @@ def put_back(model: nn.Module, path: str, block: nn.Module) -> None:
 
 
 def can_drop(model: nn.Module, path: str) -> bool:
-    """Whether the place of the block is a list that can be shortened."""
+    """Tell whether the block lies in a list that can be shortened."""
     parent, _ = _place(model, path)
     return isinstance(parent, (nn.Sequential, nn.ModuleList)) and all(name.isdigit() for name in parent._modules)
 

@@ -48,7 +48,7 @@ class Axis:
 
     @property
     def restarts(self) -> list[int]:
-        """Where it begins anew with a lower unit: the gates of a recurrent layer, queries, keys and values.
+        """Where units start again from a lower one: at the gates of a recurrent layer, at queries, keys and values.
 
         >>> Axis(6, (Part("cells", np.array([0, 1, 2, 0, 1, 2])),)).restarts
         [0, 3]

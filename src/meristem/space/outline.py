@@ -20,7 +20,7 @@ def outline(space: Space, model: nn.Module | None = None) -> dict[str, Any]:
 
     A layer is a module with a weight of at least two dimensions. Its ``out`` and ``in`` are closed forms of the widths
     (:func:`width`), ``stage`` numbers the runs of layers that work at one resolution. With the full-size ``model``
-    the class of every layer is told as well.
+    the class of every layer is there as well.
     """
     small, full = space.costs if space.costs is not None else (None, None)
     shares = space.group_params_frac
@@ -77,14 +77,14 @@ def _layers(space: Space, model: nn.Module | None) -> list[dict[str, Any]]:
     for module, tensors in modules.items():
         weight = max(tensors, key=lambda tensor: len(tensor.shape))  # the first of those
         if len(weight.shape) > 1:
-            made, read = _dims(weight, sites.get(weight.name, ()))
+            out_dim, in_dim = _dims(weight, sites.get(weight.name, ()))
             layers.append(
                 {
                     "module": module,
                     "shape": list(weight.shape),
                     "params": sum(math.prod(tensor.shape) for tensor in tensors),
-                    "out": _form(space, weight, made, channels.get((module, "out_channels"))),
-                    "in": _form(space, weight, read, channels.get((module, "in_channels"))),
+                    "out": _form(space, weight, out_dim, channels.get((module, "out_channels"))),
+                    "in": _form(space, weight, in_dim, channels.get((module, "in_channels"))),
                 }
             )
             if model is not None:
@@ -130,27 +130,27 @@ def _block(module: str) -> str:
 
 
 def _dims(weight: TensorSpec, sites: Iterable[Site]) -> tuple[int, int]:
-    """The dimensions in which a weight makes and reads units; where nothing is known, as in a convolution."""
-    made = next((site.dim for site in sites if Role.OUT in site.roles), None)
-    read = next((site.dim for site in sites if Role.IN in site.roles and site.dim != made), None)
-    if made is None and read is None:  # a depthwise filter, a table of positions: units only pass by
-        made = next((site.dim for site in sites), 0)
-    if made is None:
-        made = 1 if read == 0 else 0
-    if read is None:
-        read = 1 - made if made < 2 else max(range(made), key=lambda dim: weight.shape[dim])
-    return made, read
+    """The dimensions in which a weight makes and reads units; where no site says so, as in a convolution."""
+    out_dim = next((site.dim for site in sites if Role.OUT in site.roles), None)
+    in_dim = next((site.dim for site in sites if Role.IN in site.roles and site.dim != out_dim), None)
+    if out_dim is None and in_dim is None:  # a depthwise filter, a table of positions: units only pass by
+        out_dim = next((site.dim for site in sites), 0)
+    if out_dim is None:
+        out_dim = 1 if in_dim == 0 else 0
+    if in_dim is None:
+        in_dim = 1 - out_dim if out_dim < 2 else max(range(out_dim), key=lambda dim: weight.shape[dim])
+    return out_dim, in_dim
 
 
 def _channels(space: Space, model: nn.Module | None) -> dict[tuple[str, str], Axis]:
     """All channels of convolutions: the weight of a grouped one has only those of one group in one dimension."""
-    found: dict[tuple[str, str], Axis] = {}
+    channels: dict[tuple[str, str], Axis] = {}
     for path, module in model.named_modules() if model is not None else ():
         for name in ("in_channels", "out_channels"):
             size = getattr(module, name, None)
             if isinstance(size, int):
-                found[path, name] = Axis(size)
-    return {**found, **{(each.module, each.name): each.axis for each in space.attributes}}
+                channels[path, name] = Axis(size)
+    return {**channels, **{(each.module, each.name): each.axis for each in space.attributes}}
 
 
 def _form(space: Space, weight: TensorSpec, dim: int, channels: Axis | None) -> dict[str, Any]:

@@ -74,13 +74,13 @@ def _too_few(group: Group, live: int) -> str:
 
 def _whole_numbers(group: str, units: Any) -> IntArray:
     try:
-        given = list(units)
-        fine = all(isinstance(unit, (int, np.integer)) and not isinstance(unit, bool) for unit in given)
+        listed = list(units)
+        fine = all(isinstance(unit, (int, np.integer)) and not isinstance(unit, bool) for unit in listed)
     except TypeError:
         fine = False
     if not fine:
         raise PlanError(f"the units of group {group!r} must be whole numbers, e.g. [0, 2, 5]; got {units!r}")
-    return np.asarray(sorted(set(given)), dtype=np.int64)
+    return np.asarray(sorted(set(listed)), dtype=np.int64)
 
 
 def _indices(mask: BoolArray) -> tuple[int, ...]:

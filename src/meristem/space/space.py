@@ -14,7 +14,7 @@ import numpy as np
 from meristem.space.arrays import BoolArray
 from meristem.space.axis import Axis, Part
 from meristem.space.paths import ancestors, layer_path
-from meristem.space.table import space_table
+from meristem.space.table import GroupRow, PinnedRow, space_table
 
 DEPTH = "depth"  # the kind of a group whose one unit is a whole block
 
@@ -253,7 +253,21 @@ class Space:
         return 1.0 - fixed / total if total else 0.0
 
     def __str__(self) -> str:
-        return space_table(self)
+        shares = self.group_params_frac
+        rows = [
+            GroupRow(name, group.kind, group.mixes_units, group.units, shares[name], *self.coupled(name))
+            for name, group in self.groups.items()
+        ]
+        footer = [f"note: {note}" for note in self.notes]
+        if self.costs is not None:
+            small, full = self.costs
+            free = f"{self.free_params_frac:.1%} of them lie in free groups"
+            footer += [
+                "",
+                f"parameters  {small.params:,} to {full.params:,}; {free}",
+                f"macs        {small.macs:,} to {full.macs:,} for the example inputs",
+            ]
+        return space_table(rows, [PinnedRow(each.name, each.units, each.reason) for each in self.pinned], footer)
 
 
 def _numel(tensor: TensorSpec) -> int:

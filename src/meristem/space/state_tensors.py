@@ -9,11 +9,11 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 
 def state_tensors(state: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of a state, and where each is in it.
+    """Return the tensors of a state, each with its place in it.
 
     >>> import torch
     >>> [path for path, _ in state_tensors([torch.zeros(2), (torch.zeros(2), None)])]
     ['state[0]', 'state[1][0]']
     """
-    found = tree_flatten_with_path(state)[0]
-    return [(f"state{keystr(path)}", leaf) for path, leaf in found if isinstance(leaf, Tensor)]
+    leaves = tree_flatten_with_path(state)[0]
+    return [(f"state{keystr(path)}", leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]

@@ -1,44 +1,53 @@
-"""The space as text: what may change, who is coupled with whom, what is pinned and why, what it costs."""
+"""The space as text: what may change, which modules are coupled, what is pinned and why, what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from meristem.space.space import Space
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 
-def space_table(space: Space, most: int = 60) -> str:
-    """A readable table of at most ``most`` groups."""
+class GroupRow(NamedTuple):
+    """What the table says about one group; the last three are names of modules."""
+
+    name: str
+    kind: str
+    mixes_units: bool
+    units: int
+    params_frac: float
+    makers: Sequence[str]
+    along: Sequence[str]
+    readers: Sequence[str]
+
+
+class PinnedRow(NamedTuple):
+    """What the table says about something that is pinned."""
+
+    name: str
+    units: int
+    reason: str
+
+
+def space_table(
+    groups: Sequence[GroupRow], pinned: Iterable[PinnedRow], footer: Iterable[str] = (), most: int = 60
+) -> str:
+    """Return a readable table of at most ``most`` groups, with what is pinned and the lines of ``footer`` below it."""
     rows = [("group", "kind", "units", "params", "made by", "passes", "read by")]
-    shares = space.group_params_frac
-    for group in list(space.groups.values())[:most]:
-        made, along, read = space.coupled(group.name)
-        kind = group.kind + (" *" if group.mixes_units else "")
-        rows.append(
-            (group.name, kind, str(group.units), f"{shares[group.name]:.1%}", _names(made), _names(along), _names(read))
-        )
+    for group in groups[:most]:
+        kind, share = group.kind + (" *" if group.mixes_units else ""), f"{group.params_frac:.1%}"
+        modules = (_names(group.makers), _names(group.along), _names(group.readers))
+        rows.append((group.name, kind, str(group.units), share, *modules))
     lines = [*_aligned(rows)]
-    if len(space.groups) > most:
-        lines.append(f"... and {len(space.groups) - most} more groups")
-    if any(group.mixes_units for group in space.groups.values()):
+    if len(groups) > most:
+        lines.append(f"... and {len(groups) - most} more groups")
+    if any(group.mixes_units for group in groups):
         lines.append("* a norm, mean or softmax runs across these units")
-    if space.pinned:
+    places_by_reason: dict[str, list[str]] = {}
+    for row in pinned:
+        places_by_reason.setdefault(row.reason, []).append(f"{row.name} ({row.units})")
+    if places_by_reason:
         lines += ["", "pinned"]
-        reasons: dict[str, list[str]] = {}
-        for pinned in space.pinned:
-            reasons.setdefault(pinned.reason, []).append(f"{pinned.name} ({pinned.units})")
-        lines += [f"  {_names(places, 4)}: {reason}" for reason, places in reasons.items()]
-    lines += [f"note: {note}" for note in space.notes]
-    if space.costs is not None:
-        small, full = space.costs
-        lines += [
-            "",
-            f"parameters  {small.params:,} to {full.params:,}; {space.free_params_frac:.1%} of them lie in free groups",
-            f"macs        {small.macs:,} to {full.macs:,} for the example inputs",
-        ]
-    return "\n".join(lines)
+        lines += [f"  {_names(places, 4)}: {reason}" for reason, places in places_by_reason.items()]
+    return "\n".join([*lines, *footer])
 
 
 def _names(names: Sequence[str], most: int = 2) -> str:

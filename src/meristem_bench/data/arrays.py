@@ -50,16 +50,16 @@ class Arrays:
         return self.samples("train") // batch
 
     def train(self, batch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch in a fresh order, augmented. What does not fill a batch is left out: another part each epoch.
+        """One epoch in a fresh order, augmented. Samples that fill no batch are left out, others in each epoch.
 
-        All batches have one size, so that a step's cost is known before the run and no norm meets a single sample.
+        All batches have one size, so that the cost of a step is known before the run and no norm sees a single sample.
         """
         inputs, targets = self.splits["train"]
         order = torch.randperm(len(inputs), generator=generator)
         for step in range(self.steps(batch)):
             rows = order[step * batch : (step + 1) * batch]
-            chosen = inputs[rows]
-            yield (self.augment(chosen, generator) if self.augment else chosen), targets[rows]
+            batch_inputs = inputs[rows]
+            yield (self.augment(batch_inputs, generator) if self.augment else batch_inputs), targets[rows]
 
     def evaluate(self, split: str, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All samples of a split, in their own order, as they are."""
@@ -68,8 +68,8 @@ class Arrays:
             yield inputs[start : start + batch], targets[start : start + batch]
 
 
-def held_apart(where: Path, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], held_out: int) -> Splits:
-    """The splits, with the last ``held_out`` training samples as ``validation`` if there are any."""
+def split_validation(where: Path, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], held_out: int) -> Splits:
+    """The splits; the last ``held_out`` training samples become ``validation``, if that is not 0."""
     if not 0 <= held_out < len(train[1]):
         raise ValueError(f"{where} has {len(train[1])} training images: {held_out} of them cannot be held out")
     if not held_out:

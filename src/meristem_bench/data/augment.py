@@ -13,11 +13,11 @@ def shifted(images_NCHW: Tensor, pixels: int, generator: torch.Generator, fill: 
     padded = F.pad(images_NCHW, (pixels,) * 4, value=fill)
     corner = torch.randint(0, 2 * pixels + 1, (2, count, 1), generator=generator)
     rows, columns = corner[0] + torch.arange(height), corner[1] + torch.arange(width)
-    chosen_NHWC = padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-    return chosen_NHWC.permute(0, 3, 1, 2).contiguous()
+    crops_NHWC = padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+    return crops_NHWC.permute(0, 3, 1, 2).contiguous()
 
 
 def flipped(images_NCHW: Tensor, generator: torch.Generator) -> Tensor:
     """Mirror about half of the images."""
-    chosen = torch.rand(len(images_NCHW), generator=generator) < 0.5
-    return torch.where(chosen[:, None, None, None], images_NCHW.flip(3), images_NCHW)
+    mirrored = torch.rand(len(images_NCHW), generator=generator) < 0.5
+    return torch.where(mirrored[:, None, None, None], images_NCHW.flip(3), images_NCHW)

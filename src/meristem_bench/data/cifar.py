@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from meristem_bench.data.arrays import Splits, held_apart
-from meristem_bench.data.pickles import ForeignNameError, Matrix, loaded, printable
+from meristem_bench.data.arrays import Splits, split_validation
+from meristem_bench.data.safe_pickle import ForeignNameError, PickledArray, load_pickle, printable
 
 FOLDER = "cifar-10-batches-py"
 _PIXELS = 3 * 32 * 32
@@ -27,7 +27,7 @@ def cifar10(folder: str | Path, held_out: int = 5000) -> Splits:
 
 
 def cifar100(folder: str | Path, held_out: int = 5000, labels: str = "fine") -> Splits:
-    """The same of CIFAR-100, with its 100 ``"fine"`` labels or its 20 ``"coarse"`` ones.
+    """The same for CIFAR-100, with its 100 ``"fine"`` labels or its 20 ``"coarse"`` ones.
 
     ``folder`` is ``cifar-100-python``, ``cifar-100-binary`` or the folder one of them lies in.
     """
@@ -37,7 +37,7 @@ def cifar100(folder: str | Path, held_out: int = 5000, labels: str = "fine") -> 
     return _read_set(_CIFAR100, Path(folder), held_out, chosen[0])
 
 
-# --- what is published --------------------------------------------------------------------------------------------
+# --- the published files --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class _Label:
 
 @dataclass(frozen=True)
 class _Layout:
+    """One form in which a data set is published: its folder and files."""
+
     folder: str
     archive: str
     train: tuple[str, ...]
@@ -62,7 +64,9 @@ class _Layout:
 
 
 @dataclass(frozen=True)
-class _Set:
+class _Cifar:
+    """One of the two data sets."""
+
     title: str
     name: str  # for `meristem data`
     labels: tuple[_Label, ...]  # in the order of the binary files
@@ -72,7 +76,7 @@ class _Set:
     largest_bytes: int  # twice the largest official file
 
 
-_CIFAR10 = _Set(
+_CIFAR10 = _Cifar(
     title="CIFAR-10",
     name="cifar10",
     labels=(_Label(b"labels", 10),),
@@ -96,7 +100,7 @@ _CIFAR10 = _Set(
     ),
     largest_bytes=64 << 20,
 )
-_CIFAR100 = _Set(
+_CIFAR100 = _Cifar(
     title="CIFAR-100",
     name="cifar100",
     labels=(_Label(b"coarse_labels", 20), _Label(b"fine_labels", 100)),
@@ -110,27 +114,27 @@ _CIFAR100 = _Set(
 )
 
 
-# --- reading it ---------------------------------------------------------------------------------------------------
+# --- reading them ---------------------------------------------------------------------------------------------------
 
 
-def _read_set(kind: _Set, folder: Path, held_out: int, label: _Label) -> Splits:
+def _read_set(kind: _Cifar, folder: Path, held_out: int, label: _Label) -> Splits:
     where, layout = _find(kind, folder)
     train = _joined(kind, layout, [where / name for name in layout.train], label)
-    return held_apart(where, train, _joined(kind, layout, [where / layout.test], label), held_out)
+    return split_validation(where, train, _joined(kind, layout, [where / layout.test], label), held_out)
 
 
-def _find(kind: _Set, folder: Path) -> tuple[Path, _Layout]:
+def _find(kind: _Cifar, folder: Path) -> tuple[Path, _Layout]:
     """The first layout of which all files are there."""
-    begun = []
+    incomplete = []
     for layout in kind.layouts:
         for where in (folder, folder / layout.folder):
             missing = [name for name in layout.files if not (where / name).is_file()]
             if not missing:
                 return where, layout
             if len(missing) < len(layout.files):
-                begun.append(f"{where} lacks {', '.join(missing)}; unpack {layout.archive} again")
-    if begun:
-        raise ValueError(begun[0])
+                incomplete.append(f"{where} lacks {', '.join(missing)}; unpack {layout.archive} again")
+    if incomplete:
+        raise ValueError(incomplete[0])
     folders, archives = (
         " or ".join(getattr(layout, field) for layout in kind.layouts) for field in ("folder", "archive")
     )
@@ -140,7 +144,7 @@ def _find(kind: _Set, folder: Path) -> tuple[Path, _Layout]:
     )
 
 
-def _joined(kind: _Set, layout: _Layout, paths: list[Path], label: _Label) -> tuple[Tensor, Tensor]:
+def _joined(kind: _Cifar, layout: _Layout, paths: list[Path], label: _Label) -> tuple[Tensor, Tensor]:
     read = _from_pickle if layout.pickled else _from_rows
     column = kind.labels.index(label)
     parts = [read(kind, path) for path in paths]
@@ -150,32 +154,32 @@ def _joined(kind: _Set, layout: _Layout, paths: list[Path], label: _Label) -> tu
     return images.div_(255).sub_(mean).div_(deviation), targets  # in place: the images take a gigabyte as it is
 
 
-def _from_pickle(kind: _Set, path: Path) -> tuple[Any, list[Any]]:
+def _from_pickle(kind: _Cifar, path: Path) -> tuple[Any, list[Any]]:
     """Pixels ``[N, 3072]`` and, for each kind of labels, as many of them."""
     raw = _content(kind, path)
     try:
-        content = loaded(raw)
+        content = load_pickle(raw)
     except ForeignNameError as error:
         raise ValueError(f"{path} is refused: it asks for {error}, which no file of {kind.title} contains") from None
     except Exception as error:  # a damaged pickle can raise almost anything
-        told = f"{type(error).__name__}: {printable(str(error))}"
-        raise ValueError(f"{path} is damaged ({told}); unpack it again") from None
+        reason = f"{type(error).__name__}: {printable(str(error))}"
+        raise ValueError(f"{path} is damaged ({reason}); unpack it again") from None
     if not isinstance(content, dict):
         content = {}
     data, lists = content.get(b"data"), [content[label.key] for label in kind.labels if label.key in content]
-    images = data.of_bytes() if isinstance(data, Matrix) else None
+    images = data.as_byte_matrix() if isinstance(data, PickledArray) else None
     if images is None or not len(images) or images.shape[1] != _PIXELS or len(lists) < len(kind.labels):
         expected = " and ".join(label.key.decode() for label in kind.labels)
         raise ValueError(f"{path} is not a file of {kind.title}: expected rows of {_PIXELS} bytes and {expected}")
-    if not all(isinstance(found, list) and len(found) == len(images) for found in lists):
+    if not all(isinstance(values, list) and len(values) == len(images) for values in lists):
         raise ValueError(f"{path} is damaged: it has {len(images)} images, but not as many labels; unpack it again")
-    if not all(type(label) is int for found in lists for label in found):
+    if not all(type(label) is int for values in lists for label in values):
         raise ValueError(f"{path} is not a file of {kind.title}: a label is not a number")
-    _check_range(kind, path, [(min(found), max(found)) for found in lists])
-    return images, [np.array(found, dtype=np.int64) for found in lists]
+    _check_range(kind, path, [(min(values), max(values)) for values in lists])
+    return images, [np.array(values, dtype=np.int64) for values in lists]
 
 
-def _from_rows(kind: _Set, path: Path) -> tuple[Any, list[Any]]:
+def _from_rows(kind: _Cifar, path: Path) -> tuple[Any, list[Any]]:
     """The same from a binary file: rows of the labels, a byte each, and the pixels."""
     content = np.frombuffer(_content(kind, path), dtype=np.uint8)
     length = len(kind.labels) + _PIXELS
@@ -185,11 +189,11 @@ def _from_rows(kind: _Set, path: Path) -> tuple[Any, list[Any]]:
         )
     rows = content.reshape(-1, length)
     labels = [rows[:, column].astype(np.int64) for column in range(len(kind.labels))]
-    _check_range(kind, path, [(int(found.min()), int(found.max())) for found in labels])
+    _check_range(kind, path, [(int(column.min()), int(column.max())) for column in labels])
     return rows[:, len(kind.labels) :], labels
 
 
-def _content(kind: _Set, path: Path) -> bytes:
+def _content(kind: _Cifar, path: Path) -> bytes:
     try:
         if path.stat().st_size <= kind.largest_bytes:
             return path.read_bytes()
@@ -198,7 +202,7 @@ def _content(kind: _Set, path: Path) -> bytes:
     raise ValueError(f"{path} is too large to be a file of {kind.title}")
 
 
-def _check_range(kind: _Set, path: Path, ranges: list[tuple[int, int]]) -> None:
+def _check_range(kind: _Cifar, path: Path, ranges: list[tuple[int, int]]) -> None:
     for label, (least, most) in zip(kind.labels, ranges, strict=True):
         if least < 0 or most >= label.classes:
             raise ValueError(

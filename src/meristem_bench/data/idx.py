@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from meristem_bench.data.arrays import Splits, held_apart
+from meristem_bench.data.arrays import Splits, split_validation
 
 _SIDE, _CLASSES = 28, 10
 _MOST_SAMPLES = 1 << 18  # the official files have 60 000 at most
@@ -38,7 +38,7 @@ def idx_images(folder: str | Path, held_out: int = 5000, pad: int = 0) -> Splits
         F.pad(images, (pad,) * 4).unsqueeze(1).float().div_(255).sub_(mean).div_(deviation)
         for images in (pixels, test_pixels)
     )
-    return held_apart(where, (train, labels), (test, test_labels), held_out)
+    return split_validation(where, (train, labels), (test, test_labels), held_out)
 
 
 def _mean_and_deviation(pixels: Tensor) -> tuple[float, float]:
@@ -75,7 +75,7 @@ def _read(path: Path, sample: tuple[int, ...]) -> Tensor:
     """All samples of a file, each of the shape ``sample``."""
     try:
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"  # the name does not tell: some browsers unpack and keep it
+            packed = raw.read(2) == b"\x1f\x8b"  # the name does not say: some browsers unpack and keep it
             raw.seek(0)
             if not packed:
                 return _samples(path, raw, sample)
@@ -88,7 +88,7 @@ def _read(path: Path, sample: tuple[int, ...]) -> Tensor:
 
 
 def _samples(path: Path, stream: IO[bytes] | gzip.GzipFile, sample: tuple[int, ...]) -> Tensor:
-    """Never takes more memory than the largest file that is believed, however much a packed one grows."""
+    """The samples in a stream; never takes more memory than the largest file allowed, however much a gzip expands."""
     length = 4 + 4 * (1 + len(sample))
     header = stream.read(length)
     if len(header) < length or header[:4] != bytes((0, 0, _BYTE, 1 + len(sample))):
@@ -103,6 +103,6 @@ def _samples(path: Path, stream: IO[bytes] | gzip.GzipFile, sample: tuple[int, .
     expected = count * math.prod(sample)
     content = stream.read(expected + 1)  # one more: there must be nothing after the last
     if len(content) != expected:
-        found = "more" if len(content) > expected else f"{len(content)}"
-        raise ValueError(f"{path} says it has {expected} bytes of data, but has {found}; fetch it again")
+        actual = "more" if len(content) > expected else f"{len(content)}"
+        raise ValueError(f"{path} says it has {expected} bytes of data, but has {actual}; fetch it again")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(count, *sample)

@@ -1,7 +1,7 @@
-"""Image files, decoded with Pillow: the one place that knows it. It is imported when the first image is read.
+"""Image files, decoded with Pillow, which only this module uses; it is imported when the first image is read.
 
-Files are told apart by their content, never by their name, and only as JPEG, PNG, WebP or BMP: Pillow's other readers
-are not given a chance. Pixels are taken as they are stored: an orientation noted in EXIF data is not applied, as in the
+Formats are recognised by content, never by their name, and only as JPEG, PNG, WebP or BMP: Pillow's other readers
+are never used. Pixels are taken as they are stored: an orientation noted in EXIF data is not applied, as in the
 programs whose results are compared with.
 """
 
@@ -74,7 +74,7 @@ def label_map(path: str | os.PathLike[str]) -> Pixels:
 
 
 def check_pillow() -> None:
-    """Raises if there is no Pillow: better before a run than in it."""
+    """Raise if Pillow is not installed: better before a run than in it."""
     _pillow()
 
 
@@ -104,7 +104,7 @@ class _TooLargeError(Exception):
 
 @contextmanager
 def _decoding(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns whatever the decoder raises into one sentence. Its warnings (odd EXIF data, say) are of no use to a run."""
+    """Turn whatever the decoder raises into one sentence, and silence its warnings (odd EXIF data, say)."""
     pillow = _pillow()
     try:
         with warnings.catch_warnings():
@@ -129,7 +129,7 @@ def _opened(path: str | os.PathLike[str], content: bytes) -> Any:
 
 
 def _shrunk_in_decoder(image: Any, box: Box, size: tuple[int, int]) -> Box:
-    """Have a JPEG decoded at a half, a quarter or an eighth if that is enough; where the box is then."""
+    """Let a JPEG be decoded at a half, a quarter or an eighth if that is enough; return the box at that scale."""
     width, height = image.size
     wanted = (_GAP * size[0] * width / (box[2] - box[0]), _GAP * size[1] * height / (box[3] - box[1]))
     drafted = image.draft(image.mode, (math.ceil(wanted[0]), math.ceil(wanted[1])))

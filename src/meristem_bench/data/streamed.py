@@ -1,26 +1,23 @@
 """Data that is read sample by sample as it is needed, by other processes if wanted, handed out as batches.
 
-The order of an epoch and one seed a sample are drawn from the generator before anything is read, and a sample's
+The order of an epoch and one seed per sample are drawn from the generator before anything is read, and a sample's
 randomness comes from its own seed only. So the batches, and the generator after an epoch, are the same bit for bit
 whatever the number of workers.
 """
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
+
+from meristem_bench.data.worker_signals import ignore_interrupts, interrupts_deferred, quiet_start
 
 _Key = tuple[int, int | None]  # which sample, and its seed
 
@@ -68,7 +65,7 @@ class Streamed:
         return self.samples("train") // batch
 
     def train(self, batch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch in a fresh order, augmented. What does not fill a batch is left out: another part each epoch."""
+        """One epoch in a fresh order, augmented. Samples that fill no batch are left out, others in each epoch."""
         order = torch.randperm(self.samples("train"), generator=generator)
         seeds = torch.randint(-(2**63), 2**63 - 1, order.shape, generator=generator)
         used = self.steps(batch) * batch
@@ -81,10 +78,8 @@ class Streamed:
     def evaluate(self, split: str, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All samples of a split, in their own order, as they are."""
         count = self.samples(split)
-        as_they_are: Iterator[list[_Key]] = (
-            [(row, None) for row in range(count)[rows]] for rows in _slices(count, batch)
-        )
-        yield from self._batches(split, as_they_are)
+        keys: Iterator[list[_Key]] = ([(row, None) for row in range(count)[rows]] for rows in _slices(count, batch))
+        yield from self._batches(split, keys)
 
     def _batches(self, split: str, keys: Iterable[list[_Key]]) -> Iterator[tuple[Tensor, Tensor]]:
         with self._workers_of(split, keys) as batches:
@@ -106,29 +101,29 @@ class Streamed:
 
     @contextmanager
     def _workers_of(self, split: str, keys: Iterable[list[_Key]]) -> Iterator[Iterator[Any]]:
-        """Starts the workers, and ends them when no more batches are wanted, whatever the reason."""
+        """The batches of workers, which are ended when no more batches are wanted, whatever the reason."""
         batches: Iterator[Any] | None = None
         try:
-            with _quiet_start():  # an interrupt that has waited is raised at its end, when there are workers to end
+            with quiet_start():  # a deferred interrupt is raised at its end, when there are workers to end
                 batches = iter(self._loader(split, keys))
             yield batches
         finally:
             # torch does this when nothing refers to them any more; a traceback that is kept would put that off.
             end = getattr(batches, "_shutdown_workers", None)
             if end is not None:
-                with _interrupts_wait():  # a second Ctrl-C must not leave them half-ended
+                with interrupts_deferred():  # a second Ctrl-C must not leave them half-ended
                     end()
 
     def _loader(self, split: str, keys: Iterable[list[_Key]]) -> DataLoader[Any]:
-        batches: Any = keys  # torch asks for indices that are numbers, but hands on whatever there is
+        batches: Any = keys  # torch types indices as numbers, but passes on anything
         return DataLoader(
             _Keyed(self.splits[split]),
             batch_sampler=batches,
             num_workers=self.workers,
-            collate_fn=_joined,
-            worker_init_fn=_deaf_to_interrupts,
+            collate_fn=_collate,
+            worker_init_fn=ignore_interrupts,
             multiprocessing_context=self.start if self.workers else None,
-            generator=torch.Generator(),  # its own draw is used for nothing here, and must not disturb the global state
+            generator=torch.Generator(),  # torch draws a seed that is not used here: the global state must not change
         )
 
 
@@ -141,7 +136,7 @@ class _Failure:
 
 @dataclass(frozen=True)
 class _Keyed(Dataset[Any]):
-    """What a worker does for one key."""
+    """The samples as torch's data set, indexed by keys."""
 
     samples: Samples
 
@@ -153,7 +148,7 @@ class _Keyed(Dataset[Any]):
             return _Failure(str(error))
 
 
-def _joined(samples: list[tuple[Tensor, Tensor] | _Failure]) -> tuple[Tensor, Tensor] | _Failure:
+def _collate(samples: list[tuple[Tensor, Tensor] | _Failure]) -> tuple[Tensor, Tensor] | _Failure:
     for sample in samples:
         if isinstance(sample, _Failure):
             return sample
@@ -163,68 +158,3 @@ def _joined(samples: list[tuple[Tensor, Tensor] | _Failure]) -> tuple[Tensor, Te
 
 def _slices(count: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
-
-
-# --- processes ---
-
-
-@contextmanager
-def _quiet_start() -> Iterator[None]:
-    """While workers start, an interrupt waits, so that none is met half-started and complains.
-
-    torch's handler of dying children is put back: it raises wherever the main thread happens to be, in a training step,
-    say. Without it torch looks for dead workers when a batch does not come.
-    """
-    handler = signal.getsignal(signal.SIGCHLD) if _may_set_signals() else None
-    try:
-        with _interrupts_wait(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)  # workers use one thread only
-            warnings.filterwarnings("ignore", ".*suggested max number of worker", UserWarning)  # the user's own choice
-            yield
-    finally:
-        if handler is not None:  # it is also None if something else than Python had set it
-            signal.signal(signal.SIGCHLD, handler)
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """An interrupt in between is heard at the end.
-
-    The mask is for processes that are started meanwhile, which inherit it. It holds for one thread only, and Python
-    runs the handler whichever thread the system picks: so there is another handler, too.
-    """
-    before = signal.getsignal(signal.SIGINT) if _may_set_signals() else None
-    if before is None:
-        yield
-        return
-    heard: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: heard.append((number, frame)))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # what has waited is heard now
-        signal.signal(signal.SIGINT, before)
-        if heard and callable(before):
-            before(*heard[0])
-
-
-def _may_set_signals() -> bool:
-    return threading.current_thread() is threading.main_thread() and sys.platform != "win32"
-
-
-def _deaf_to_interrupts(worker: int) -> None:
-    """Ctrl-C reaches all processes of a terminal; the parent ends its workers itself.
-
-    It may do so in the middle of taking a batch. The thread that hands batches over then tells of a broken connection,
-    through the hook, which is of interest to nobody.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.excepthook = _but_for_broken_connections
-
-
-def _but_for_broken_connections(
-    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-) -> None:
-    if not issubclass(kind, ConnectionError | EOFError):
-        sys.__excepthook__(kind, error, traceback)

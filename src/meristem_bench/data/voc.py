@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from meristem_bench.data.images import Photo, Pixels, check_pillow, label_map
-from meristem_bench.data.pairs import IGNORED
+from meristem_bench.data.segmentation_views import IGNORED
 
 CLASSES = 21  # background and 20 kinds of things
 _Pair = tuple[str, str]  # the files of an image and of its labels
@@ -24,7 +24,7 @@ _AUGMENTED, _BOUNDARIES = "SegmentationClassAug", Path("benchmark_RELEASE", "dat
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Images with one label a pixel."""
+    """Images with one label per pixel."""
 
     pairs: tuple[_Pair, ...]
     view: Callable[[Photo, Pixels, np.random.Generator], tuple[Tensor, Tensor]]
@@ -53,7 +53,7 @@ def voc_segmentation(
     """``train`` and ``test`` (the official val); the last ``held_out`` of the official train list are ``validation``.
 
     ``folder`` is ``VOC2012``, or that in which it or ``VOCdevkit`` lies. With ``extra``, the other images annotated by
-    Hariharan et al. (2011) are trained on, too, but none of val: together 10 582. Their labels are taken from
+    Hariharan et al. (2011) are trained on, too, but none of val: 10 582 in all. Their labels are taken from
     ``SegmentationClassAug``, with the list ``ImageSets/Segmentation/train_aug.txt`` (or ``trainaug.txt``); if there is
     none, from ``benchmark_RELEASE``, unpacked beside ``VOC2012`` or ``VOCdevkit``, which needs scipy. An image of the
     official train list always has its official labels.
@@ -71,7 +71,7 @@ def voc_segmentation(
         parts["validation"] = pairs["train"][-held_out:]
     if both := {image for image, _ in parts["train"]} & {image for image, _ in parts["test"]}:
         raise ValueError(f"{min(both)} is in the lists of train and of val in {root / _LISTS}; unpack them again")
-    return {name: LabelledImages(tuple(found), view, evaluate_view) for name, found in parts.items()}
+    return {name: LabelledImages(tuple(part), view, evaluate_view) for name, part in parts.items()}
 
 
 # --- finding files ---
@@ -85,7 +85,7 @@ def _root(folder: Path) -> Path:
 
 
 def _listed(path: Path) -> list[str]:
-    """The names in a list: one a line, bare or as the paths of an image and its labels."""
+    """The names in a list: one per line, bare or as the paths of an image and its labels."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -114,7 +114,7 @@ def _pairs(root: Path, names: list[str], where: str = "SegmentationClass", suffi
 
 
 def _extra_pairs(root: Path, train: set[str], test: set[str]) -> list[_Pair]:
-    """What is annotated beyond the official lists."""
+    """The pairs that are annotated beyond the official lists."""
     for name in _AUGMENTED_LISTS:
         if (root / _AUGMENTED).is_dir() and (root / _LISTS / name).is_file():
             listed = _listed(root / _LISTS / name)

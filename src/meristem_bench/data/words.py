@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-END = "<eos>"  # stands at the end of every line
+END = "<eos>"  # the word at the end of every line
 UNKNOWN = "<unk>"
-NOT_COUNTED = -100  # the target where a stream has ended already; what torch ignores
+NOT_COUNTED = -100  # the target where a stream has ended; torch ignores it
 _FILES = {"train": "train", "validation": "valid", "test": "test"}
 _LAYOUTS = ("ptb.{}.txt", "wiki.{}.tokens", "{}.txt")
 _ARCHIVE = Path("simple-examples") / "data"  # where Mikolov's archive has the Penn Treebank
@@ -23,7 +23,7 @@ class Words:
     """Streams of words, in chunks of ``unroll``: a network reads them in order and carries its state along.
 
     A batch is ``[streams, words]``. The text of a split is cut into as many streams as a batch has rows; every word is
-    to be told from those before it, the first one from the end of a sentence. Nothing is random here.
+    predicted from those before it, the first one from the end of a sentence. Nothing is random here.
     """
 
     vocabulary: tuple[str, ...]
@@ -64,7 +64,7 @@ class Words:
             yield inputs[:, start : start + self.unroll], targets[:, start : start + self.unroll]
 
     def evaluate(self, split: str, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Every word of a split once: the last streams are filled up with what does not count.
+        """Every word of a split once: the last streams are padded with targets that do not count.
 
         The last chunk may be shorter than the others.
         """
@@ -81,7 +81,7 @@ class Words:
         return self.vocabulary.index(END)
 
     def _shifted(self, targets: Tensor) -> Tensor:
-        """What stands before each word."""
+        """The word before each word."""
         return torch.cat([targets.new_tensor([self._end]), targets[:-1]])
 
 
@@ -91,7 +91,7 @@ def word_files(folder: str | Path, unroll: int, samples: int = 0) -> Words:
     The vocabulary is that of the training file; other words of the other files are ``<unk>``. ``samples`` is how many
     training words are used, from the first on; 0: all. The vocabulary is the same with all of them.
     """
-    paths = _found(Path(folder))
+    paths = _find_files(Path(folder))
     texts = {split: _words(path) for split, path in paths.items()}
     vocabulary = tuple(dict.fromkeys(texts["train"]))
     numbers = {word: number for number, word in enumerate(vocabulary)}
@@ -101,21 +101,21 @@ def word_files(folder: str | Path, unroll: int, samples: int = 0) -> Words:
     return Words(vocabulary, {**splits, "train": splits["train"][: samples or None]}, unroll)
 
 
-def _found(folder: Path) -> dict[str, Path]:
+def _find_files(folder: Path) -> dict[str, Path]:
     """The files of the three splits, of the one kind that is there."""
     where = folder / _ARCHIVE if (folder / _ARCHIVE).is_dir() else folder
     kinds = [{split: where / layout.format(name) for split, name in _FILES.items()} for layout in _LAYOUTS]
-    begun = [paths for paths in kinds if any(path.is_file() for path in paths.values())]
-    if not begun:
+    present = [paths for paths in kinds if any(path.is_file() for path in paths.values())]
+    if not present:
         names = " or ".join(paths["train"].name for paths in kinds)
         raise ValueError(f"{where} holds no {names}; give the folder in which the three files of words lie")
-    if len(begun) > 1:
-        names = " and ".join(next(path.name for path in paths.values() if path.is_file()) for paths in begun)
+    if len(present) > 1:
+        names = " and ".join(next(path.name for path in paths.values() if path.is_file()) for paths in present)
         raise ValueError(f"{where} holds {names}; give a folder in which the files of one set of words lie")
-    for path in begun[0].values():
+    for path in present[0].values():
         if not path.is_file():
             raise ValueError(f"{path} is missing; train, valid and test are needed, as they come in one archive")
-    return begun[0]
+    return present[0]
 
 
 def _words(path: Path) -> list[str]:
@@ -123,19 +123,19 @@ def _words(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is damaged or no text in UTF-8; get it again") from None
-    found: list[str] = []
+    words: list[str] = []
     for line in text.removesuffix("\n").split("\n"):
-        found += line.split()
-        if found[-1:] != [END] or not line.strip():
-            found.append(END)
-    if set(found) == {END}:
+        words += line.split()
+        if words[-1:] != [END] or not line.strip():
+            words.append(END)
+    if set(words) == {END}:
         raise ValueError(f"{path} has no words; get it again")
-    return found
+    return words
 
 
 def _numbered(words: list[str], numbers: Mapping[str, int], path: Path) -> Tensor:
     unknown = numbers.get(UNKNOWN)
-    strange = next((word for word in words if word not in numbers), None)
-    if strange is not None and unknown is None:
-        raise ValueError(f"{path} has the word {strange!r}, which the training words and {UNKNOWN} do not cover")
+    foreign = next((word for word in words if word not in numbers), None)
+    if foreign is not None and unknown is None:
+        raise ValueError(f"{path} has the word {foreign!r}, which the training words and {UNKNOWN} do not cover")
     return torch.tensor([numbers.get(word, unknown) for word in words])

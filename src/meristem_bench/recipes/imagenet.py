@@ -6,9 +6,9 @@ from torch import Tensor
 
 from meristem.control.budget import Budget
 from meristem_bench.data.class_folders import class_folders
+from meristem_bench.data.classification_views import CentreView, TrainView
 from meristem_bench.data.sample_subset import evenly_spaced
 from meristem_bench.data.streamed import Streamed
-from meristem_bench.data.classification_views import CentreView, TrainView
 from meristem_bench.models.mobilenet import mobilenet_v1, mobilenet_v1_half
 from meristem_bench.models.resnet_imagenet import resnet50
 from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run

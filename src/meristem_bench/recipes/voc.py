@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from meristem.control.budget import Budget
-from meristem_bench.data.segmentation_views import SegmentationTrainView, SegmentationWholeView
 from meristem_bench.data.sample_subset import evenly_spaced
+from meristem_bench.data.segmentation_views import SegmentationTrainView, SegmentationWholeView
 from meristem_bench.data.streamed import Streamed
 from meristem_bench.data.voc import CLASSES, voc_segmentation
 from meristem_bench.models.deeplab_v3 import deeplab_v3_resnet101

@@ -23,7 +23,8 @@ import meristem
 from meristem.errors import MeristemError
 from meristem_bench.commands.data import _advice, fetch_data_set
 from meristem_bench.commands.data import fetch as command
-from meristem_bench.data.fetch import DATA_SETS, DataSet, Need, Remote, fetch
+from meristem_bench.data.data_sets import DATA_SETS, DataSet, RemoteFile, RequiredPath
+from meristem_bench.data.fetch import fetch
 
 CONTENT = bytes(range(256)) * 4096  # four chunks
 
@@ -100,14 +101,14 @@ class Notes:
         self.amounts.append(done)
 
 
-def remote(server: Server, file: str = "images.gz", content: bytes = CONTENT) -> Remote:
+def remote(server: Server, file: str = "images.gz", content: bytes = CONTENT) -> RemoteFile:
     """A file that the server has."""
     server.files[f"/{file}"] = content
-    return Remote(file, hashlib.md5(content).hexdigest(), len(content), (f"{server.home}/{file}",))
+    return RemoteFile(file, hashlib.md5(content).hexdigest(), len(content), (f"{server.home}/{file}",))
 
 
-def plain(*remotes: Remote) -> DataSet:
-    return DataSet("toy", "a toy", remotes, tuple(Need(each.file, each.md5) for each in remotes))
+def plain(*remotes: RemoteFile) -> DataSet:
+    return DataSet("toy", "a toy", remotes, tuple(RequiredPath(each.file, each.md5) for each in remotes))
 
 
 def names(folder: Path) -> list[str]:
@@ -235,7 +236,7 @@ def test_refusals_are_told_in_one_sentence(server: Server, tmp_path: Path) -> No
     with pytest.raises(ValueError, match=r"images.gz cannot be fetched: \S+ answered 404 Not Found for http") as told:
         fetch(data_set, tmp_path, Notes())
     assert str(told.value).isprintable()
-    nowhere = Remote("a.gz", "0" * 32, 5, (f"http://127.0.0.1:{closed_port()}/a.gz",))
+    nowhere = RemoteFile("a.gz", "0" * 32, 5, (f"http://127.0.0.1:{closed_port()}/a.gz",))
     with pytest.raises(
         ValueError, match=r"a.gz cannot be fetched: \S+ cannot be reached \(Connection refused\); check"
     ):
@@ -247,9 +248,9 @@ def test_the_next_address_is_tried(server: Server, tmp_path: Path) -> None:
     good = remote(server)
     bad = f"http://127.0.0.1:{closed_port()}/images.gz"
     addresses = (bad, f"{server.home}/missing", *good.addresses)
-    assert fetch(plain(Remote(good.file, good.md5, good.size, addresses)), tmp_path, Notes())
+    assert fetch(plain(RemoteFile(good.file, good.md5, good.size, addresses)), tmp_path, Notes())
     with pytest.raises(ValueError, match=r"cannot be reached \(.*\), and \S+ answered 404 Not Found"):
-        fetch(plain(Remote("b.gz", good.md5, good.size, addresses[:2])), tmp_path, Notes())
+        fetch(plain(RemoteFile("b.gz", good.md5, good.size, addresses[:2])), tmp_path, Notes())
 
 
 class Impatient(Notes):
@@ -293,13 +294,14 @@ from pathlib import Path
 front = types.ModuleType("meristem")
 front.__path__ = [sys.argv[1]]
 sys.modules["meristem"] = front  # torch is not needed for this
-from meristem_bench.data.fetch import DataSet, Need, Remote, fetch
+from meristem_bench.data.data_sets import DataSet, RemoteFile, RequiredPath
+from meristem_bench.data.fetch import fetch
 class Quiet:
     def say(self, line): pass
     def progress(self, file, done, size): pass
 resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, resource.RLIM_INFINITY))
-remote = Remote("images.gz", sys.argv[3], 1 << 20, (sys.argv[4],))
-data_set = DataSet("toy", "a toy", (remote,), (Need("images.gz", remote.md5),))
+remote = RemoteFile("images.gz", sys.argv[3], 1 << 20, (sys.argv[4],))
+data_set = DataSet("toy", "a toy", (remote,), (RequiredPath("images.gz", remote.md5),))
 try:
     fetch(data_set, Path(sys.argv[2]), Quiet())
 except ValueError as error:
@@ -321,7 +323,7 @@ def test_a_full_disk_is_told_and_what_came_is_kept(server: Server, tmp_path: Pat
 
 
 def test_room_is_looked_for_before_anything_is_fetched(server: Server, tmp_path: Path) -> None:
-    huge = Remote("huge.tar", "0" * 32, 1 << 60, (f"{server.home}/huge.tar",))
+    huge = RemoteFile("huge.tar", "0" * 32, 1 << 60, (f"{server.home}/huge.tar",))
     with pytest.raises(
         ValueError, match=r"huge.tar needs 1,152,921,504,606.8 MB in .*, where only [\d,.]+ MB are free"
     ):
@@ -363,8 +365,8 @@ Pack = Callable[[Members], bytes]
 
 
 def archived(server: Server, content: bytes, file: str = "toy.tar.gz") -> DataSet:
-    needs = (Need("kit/toy/train"), Need("kit/toy/deep/test", hashlib.md5(b"2").hexdigest()))
-    return DataSet("toy", "a toy", (remote(server, file, content),), needs, unpacked="kit/toy")
+    required = (RequiredPath("kit/toy/train"), RequiredPath("kit/toy/deep/test", hashlib.md5(b"2").hexdigest()))
+    return DataSet("toy", "a toy", (remote(server, file, content),), required, unpacked="kit/toy")
 
 
 @PACKERS
@@ -539,14 +541,14 @@ def test_advice_names_a_short_recipe_first() -> None:
 def test_the_descriptions_are_sound() -> None:
     assert len({data_set.name for data_set in DATA_SETS}) == len(DATA_SETS)
     for data_set in DATA_SETS:
-        assert bool(data_set.files) != bool(data_set.by_hand)
-        assert data_set.needs
-        sums = [each.md5 for each in data_set.files] + [need.md5 for need in data_set.needs if need.md5]
+        assert bool(data_set.files) != bool(data_set.instructions)
+        assert data_set.required
+        sums = [each.md5 for each in data_set.files] + [need.md5 for need in data_set.required if need.md5]
         assert all(len(md5) == 32 and int(md5, 16) for md5 in sums)
         for each in data_set.files:
             assert each.size > 0
             assert all(address.startswith("http") and address.endswith(f"/{each.file}") for address in each.addresses)
         if data_set.unpacked:
-            assert all(need.path.startswith(f"{data_set.unpacked}/") for need in data_set.needs)
+            assert all(need.path.startswith(f"{data_set.unpacked}/") for need in data_set.required)
         else:
-            assert {each.file for each in data_set.files} <= {need.path for need in data_set.needs}
+            assert {each.file for each in data_set.files} <= {need.path for need in data_set.required}

@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
-from meristem_bench.data.classes import class_folders
-from meristem_bench.data.streamed import Samples, Streamed, _but_for_broken_connections, _interrupts_wait
-from meristem_bench.data.views import CentreView, TrainView
+from bench.data.data_files import smooth_pixels, write_image
+from meristem_bench.data.class_folders import class_folders
+from meristem_bench.data.classification_views import CentreView, TrainView
+from meristem_bench.data.streamed import Samples, Streamed
+from meristem_bench.data.worker_signals import _report_unless_disconnected, interrupts_deferred
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def test_an_interrupt_waits_until_the_workers_are_started_or_ended() -> None:
     other.start()
 
     def interrupted() -> None:
-        with _interrupts_wait():
+        with interrupts_deferred():
             os.kill(os.getpid(), signal.SIGINT)
             go_on.wait(0.05)
             heard.append("the end")
@@ -213,20 +214,17 @@ def test_an_interrupt_waits_until_the_workers_are_started_or_ended() -> None:
 
 def test_a_worker_is_silent_about_a_parent_that_left_and_about_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     for error in (ConnectionResetError(104, "reset"), BrokenPipeError(), EOFError()):
-        _but_for_broken_connections(type(error), error, None)
+        _report_unless_disconnected(type(error), error, None)
     assert capsys.readouterr().err == ""
-    _but_for_broken_connections(KeyError, KeyError("name"), None)
+    _report_unless_disconnected(KeyError, KeyError("name"), None)
     assert "KeyError: 'name'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_images_are_read_by_processes_of_either_kind(tmp_path: Path, start: str) -> None:
-    rng = np.random.default_rng(0)
     for split in ("train", "val"):
         for number in range(6):
-            folder = tmp_path / split / "ab"[number % 2]
-            folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
+            write_image(tmp_path / split / "ab"[number % 2] / f"{number}.jpg", smooth_pixels(30, 20, seed=number))
     data = Streamed(class_folders(tmp_path, TrainView(16), CentreView(16)))
     alone = list(data.train(2, torch.Generator().manual_seed(0)))
     together = list(replace(data, workers=1, start=start).train(2, torch.Generator().manual_seed(0)))

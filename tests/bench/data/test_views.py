@@ -13,26 +13,16 @@ import pytest
 import torch
 from PIL import Image
 
+from bench.data.data_files import BILINEAR, smooth_pixels, write_image
 from meristem_bench.data import images
+from meristem_bench.data.classification_views import CentreView, TrainView, central_box, random_box
 from meristem_bench.data.colour import DEVIATION, MEAN, ColourMap, jittered, lit, mean_colour, normalised, unchanged
 from meristem_bench.data.images import Photo, label_map
-from meristem_bench.data.pairs import IGNORED, TrainPairView, WholePairView
-from meristem_bench.data.views import CentreView, TrainView, central_box, random_box
-
-BILINEAR = Image.Resampling.BILINEAR
-
-
-def smooth(width: int, height: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """A picture with large and small structure, all positions different."""
-    rng = np.random.default_rng(seed)
-    coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
-    fine = rng.integers(-10, 11, (height, width, 3))
-    return (np.asarray(coarse.resize((width, height), BILINEAR)) + fine).clip(0, 255).astype(np.uint8)
+from meristem_bench.data.segmentation_views import IGNORED, SegmentationTrainView, SegmentationWholeView
 
 
 def saved(path: Path, pixels: np.ndarray[Any, Any], **options: Any) -> Photo:
-    Image.fromarray(pixels).save(path, **options)
-    return Photo.read(path)
+    return Photo.read(write_image(path, pixels, **options))
 
 
 def colours_of(image: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -45,7 +35,7 @@ def colours_of(image: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def test_a_resized_part_is_what_pillow_makes_of_it(tmp_path: Path) -> None:
-    pixels = smooth(90, 60)
+    pixels = smooth_pixels(90, 60)
     photo = saved(tmp_path / "a.png", pixels)
     whole = np.asarray(Image.fromarray(pixels).resize((40, 30), BILINEAR))
     assert np.array_equal(photo.resized((0, 0, 90, 60), (40, 30)), whole)
@@ -58,7 +48,7 @@ def test_a_resized_part_is_what_pillow_makes_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [(90, 60), (60, 90), (64, 64), (300, 40), (40, 30), (5, 5)])
 def test_evaluation_takes_the_centre_of_the_resized_image(tmp_path: Path, size: tuple[int, int]) -> None:
-    pixels = smooth(*size)
+    pixels = smooth_pixels(*size)
     view = CentreView(28)
     scale = 32 / min(size)
     resized = Image.fromarray(pixels).resize((int(size[0] * scale), int(size[1] * scale)), BILINEAR)
@@ -107,7 +97,7 @@ def test_half_of_the_training_images_are_mirrored(tmp_path: Path) -> None:
 
 
 def test_large_jpegs_are_shrunk_while_they_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photo = saved(tmp_path / "a.jpg", smooth(801, 603), quality=95)
+    photo = saved(tmp_path / "a.jpg", smooth_pixels(801, 603), quality=95)
     box = (100, 50, 703, 500)
     exact, quick = (photo.resized(box, (48, 40), quick).astype(int) for quick in (False, True))
     difference = np.abs(exact - quick)
@@ -126,7 +116,7 @@ def test_large_jpegs_are_shrunk_while_they_are_decoded(tmp_path: Path, monkeypat
 
 
 def test_the_composed_map_of_colours_is_the_changes_one_after_the_other() -> None:
-    pixels = smooth(20, 16)
+    pixels = smooth_pixels(20, 16)
     grey_of = np.array([0.299, 0.587, 0.114])
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -164,17 +154,17 @@ def test_the_mean_colour_is_zero_after_normalisation() -> None:
 # --- one seed, one view ---
 
 
-@pytest.mark.parametrize("view", [TrainView(24), TrainPairView(24), CentreView(24), WholePairView(24)])
+@pytest.mark.parametrize("view", [TrainView(24), SegmentationTrainView(24), CentreView(24), SegmentationWholeView(24)])
 def test_views_are_decided_by_the_seed_and_can_be_sent_to_workers(tmp_path: Path, view: Any) -> None:
-    photo = saved(tmp_path / "a.jpg", smooth(50, 40))
+    photo = saved(tmp_path / "a.jpg", smooth_pixels(50, 40))
     labels = np.arange(2000, dtype=np.uint8).reshape(40, 50) % 21
-    given = (photo, labels) if "Pair" in type(view).__name__ else (photo,)
+    inputs = (photo, labels) if "Segmentation" in type(view).__name__ else (photo,)
 
     def seen(seed: int) -> torch.Tensor:
         again = pickle.loads(pickle.dumps(view))
         rng = (np.random.default_rng(seed),) if "Train" in type(view).__name__ else ()
-        found = again(*given, *rng)
-        return found[0] if isinstance(found, tuple) else found
+        output = again(*inputs, *rng)
+        return output[0] if isinstance(output, tuple) else output
 
     assert torch.equal(seen(1), seen(1))
     assert torch.equal(seen(1), seen(2)) == ("Train" not in type(view).__name__)
@@ -188,9 +178,9 @@ def test_views_are_decided_by_the_seed_and_can_be_sent_to_workers(tmp_path: Path
         (lambda: TrainView(least_area=0), "least_area must be more than 0"),
         (lambda: TrainView(jitter=1.5), "jitter must be from 0 to 1"),
         (lambda: CentreView(-1), "at least 1, got -1"),
-        (lambda: TrainPairView(0), "at least 1, got 0"),
-        (lambda: TrainPairView(least_scale=2, most_scale=1), "in order, got 2 to 1"),
-        (lambda: WholePairView(0), "at least 1, got 0"),
+        (lambda: SegmentationTrainView(0), "at least 1, got 0"),
+        (lambda: SegmentationTrainView(least_scale=2, most_scale=1), "in order, got 2 to 1"),
+        (lambda: SegmentationWholeView(0), "at least 1, got 0"),
     ],
 )
 def test_impossible_views_are_refused(make: Any, message: str) -> None:
@@ -208,7 +198,7 @@ def test_image_and_labels_stay_together(tmp_path: Path) -> None:
     photo = saved(tmp_path / "a.png", pixels)
     mirrored = 0
     for seed in range(30):
-        image, target = TrainPairView(70)(photo, labels, np.random.default_rng(seed))
+        image, target = SegmentationTrainView(70)(photo, labels, np.random.default_rng(seed))
         padding = target == IGNORED
         assert torch.equal(image[:, padding], torch.zeros(3, int(padding.sum())))
         red = colours_of(image)[..., 0]
@@ -227,7 +217,7 @@ def test_a_part_of_the_resized_labels_is_cut_from_the_whole(tmp_path: Path) -> N
     for scale in (0.5, 0.73, 1.0, 1.9):
         size = (round(53 * scale), round(41 * scale))
         whole = np.asarray(Image.fromarray(labels).resize(size, Image.Resampling.NEAREST))
-        view = TrainPairView(16, least_scale=scale, most_scale=scale)
+        view = SegmentationTrainView(16, least_scale=scale, most_scale=scale)
         for seed in range(6):
             rng = np.random.default_rng(seed)
             rng.uniform(scale, scale)
@@ -240,15 +230,15 @@ def test_a_part_of_the_resized_labels_is_cut_from_the_whole(tmp_path: Path) -> N
 
 
 def test_evaluation_keeps_every_pixel_that_fits(tmp_path: Path) -> None:
-    pixels = smooth(50, 40)
+    pixels = smooth_pixels(50, 40)
     labels = np.random.default_rng(0).integers(0, 21, (40, 50)).astype(np.uint8)
     photo = saved(tmp_path / "a.png", pixels)
-    image, target = WholePairView(64)(photo, labels)
+    image, target = SegmentationWholeView(64)(photo, labels)
     assert np.array_equal(colours_of(image)[:40, :50], pixels)
     assert np.array_equal(target[:40, :50].numpy(), labels)
     assert (target == IGNORED).sum() == 64 * 64 - 40 * 50
     assert not image[:, 40:].any()
-    image, target = WholePairView(25)(photo, labels)
+    image, target = SegmentationWholeView(25)(photo, labels)
     assert (target != IGNORED).sum() == 25 * 20
     reference = np.asarray(Image.fromarray(pixels).resize((25, 20), BILINEAR))
     assert np.array_equal(colours_of(image)[:20], reference)
@@ -258,7 +248,7 @@ def test_evaluation_keeps_every_pixel_that_fits(tmp_path: Path) -> None:
 
 
 def test_all_kinds_of_images_become_rgb(tmp_path: Path) -> None:
-    base = Image.fromarray(smooth(40, 30))
+    base = Image.fromarray(smooth_pixels(40, 30))
     grey = np.asarray(base.convert("L"))
     cases = {
         "grey.jpg": (base.convert("L"), {}),
@@ -287,7 +277,7 @@ def test_all_kinds_of_images_become_rgb(tmp_path: Path) -> None:
 def test_pixels_are_taken_as_stored_whatever_the_exif_orientation(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    photo = saved(tmp_path / "a.jpg", smooth(40, 30), exif=exif)
+    photo = saved(tmp_path / "a.jpg", smooth_pixels(40, 30), exif=exif)
     assert photo.size == (40, 30)
 
 
@@ -307,7 +297,7 @@ def test_files_that_are_no_images_are_named_in_one_sentence(
     tmp_path: Path, name: str, damage: Any, message: str
 ) -> None:
     path = tmp_path / name
-    Image.fromarray(smooth(60, 50)).save(path)
+    Image.fromarray(smooth_pixels(60, 50)).save(path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=message) as caught:
         TrainView(8)(Photo.read(path), np.random.default_rng(0))
@@ -324,7 +314,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
 def test_images_of_too_many_pixels_are_refused_and_nothing_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Image.fromarray(smooth(40, 30)).save(tmp_path / "a.png")
+    Image.fromarray(smooth_pixels(40, 30)).save(tmp_path / "a.png")
     for module, limit in ((images, "_MOST_PIXELS"), (Image, "MAX_IMAGE_PIXELS")):
         with monkeypatch.context() as patch:
             patch.setattr(module, limit, 500)
@@ -354,14 +344,14 @@ def test_label_maps_are_numbers_not_colours(tmp_path: Path) -> None:
 def test_without_pillow_the_package_is_imported_and_images_ask_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Image.fromarray(smooth(4, 4)).save(tmp_path / "a.png")
+    Image.fromarray(smooth_pixels(4, 4)).save(tmp_path / "a.png")
     for module in ("PIL", "PIL.Image"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ValueError, match=r"^reading images needs Pillow: pip install 'meristem\[images\]'$"):
         Photo.read(tmp_path / "a.png")
     code = (
         "import sys, meristem\n"
-        "from meristem_bench.data import classes, streamed, views, voc\n"
+        "from meristem_bench.data import class_folders, classification_views, streamed, voc\n"
         "assert not {'PIL', 'scipy'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

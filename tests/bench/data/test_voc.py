@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from meristem_bench.data.pairs import IGNORED, TrainPairView, WholePairView
+from bench.data.data_files import SHARED, write_image, write_voc_list, write_voc_pair
+from meristem_bench.data.segmentation_views import IGNORED, SegmentationTrainView, SegmentationWholeView
 from meristem_bench.data.voc import CLASSES, LabelledImages, voc_segmentation
 
-VIEWS = {"view": TrainPairView(16), "evaluate_view": WholePairView(16)}
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+VIEWS = {"view": SegmentationTrainView(16), "evaluate_view": SegmentationWholeView(16)}
 TRAIN, VAL = ["2007_01", "2007_02", "2007_03", "2007_04"], ["2008_01", "2008_02"]
 
 
@@ -27,26 +27,12 @@ def labels_of(name: str) -> np.ndarray[Any, Any]:
     return labels
 
 
-def pair(root: Path, name: str, folder: str = "SegmentationClass") -> None:
-    for where in ("JPEGImages", folder):
-        (root / where).mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (12, 10), (90, 120, 30)).save(root / "JPEGImages" / f"{name}.jpg")
-    labels = Image.fromarray(labels_of(name))
-    labels.putpalette([*range(256)] * 3)
-    labels.save(root / folder / f"{name}.png")
-
-
-def listed(root: Path, name: str, names: list[str]) -> None:
-    (root / "ImageSets" / "Segmentation").mkdir(parents=True, exist_ok=True)
-    (root / "ImageSets" / "Segmentation" / name).write_text("".join(f"{name}\n" for name in names))
-
-
 def devkit(folder: Path) -> Path:
     root = folder / "VOCdevkit" / "VOC2012"
     for name in TRAIN + VAL:
-        pair(root, name)
-    listed(root, "train.txt", TRAIN)
-    listed(root, "val.txt", VAL)
+        write_voc_pair(root, name, labels_of(name))
+    write_voc_list(root, "train.txt", TRAIN)
+    write_voc_list(root, "val.txt", VAL)
     return root
 
 
@@ -87,8 +73,8 @@ def test_image_and_labels_are_loaded_together(tmp_path: Path) -> None:
 def test_augmented_label_maps_extend_the_training_list(tmp_path: Path, name: str, form: str) -> None:
     root = devkit(tmp_path)
     for extra in ("2009_01", "2006_02", TRAIN[0]):
-        pair(root, extra, "SegmentationClassAug")
-    listed(root, name, [form.format(x) for x in ("2006_02", TRAIN[0], "2009_01")])
+        write_voc_pair(root, extra, labels_of(extra), "SegmentationClassAug")
+    write_voc_list(root, name, [form.format(x) for x in ("2006_02", TRAIN[0], "2009_01")])
     assert ids(voc_segmentation(tmp_path, **VIEWS)["train"]) == TRAIN, "only when asked for"
     splits = voc_segmentation(tmp_path, extra=True, held_out=1, **VIEWS)
     assert ids(splits["train"]) == ["2006_02", "2009_01", *TRAIN[:3]]
@@ -107,7 +93,7 @@ def boundaries(root: Path, train: list[str], val: list[str]) -> Path:
         for each in names:
             (where / "cls" / f"{each}.mat").write_bytes(b"no matrix")
             if each not in TRAIN + VAL:
-                Image.new("RGB", (12, 10)).save(root / "JPEGImages" / f"{each}.jpg")
+                write_image(root / "JPEGImages" / f"{each}.jpg")
     return where / "cls"
 
 
@@ -142,10 +128,10 @@ def test_missing_scipy_is_told_before_the_run(tmp_path: Path, monkeypatch: pytes
         (lambda root: (root / "SegmentationClass" / "2008_01.png").unlink(), "Class/2008_01.png is missing, but it is"),
         (lambda root: (root / "ImageSets/Segmentation/val.txt").unlink(), r"val.txt cannot be read \(No such file"),
         (lambda root: (root / "JPEGImages").rename(root / "x"), "JPEGImages cannot be read"),
-        (lambda root: listed(root, "train.txt", []), "train.txt names no images"),
-        (lambda root: listed(root, "train.txt", ["2007_01", "2007_01"]), "train.txt names 2007_01 twice"),
+        (lambda root: write_voc_list(root, "train.txt", []), "train.txt names no images"),
+        (lambda root: write_voc_list(root, "train.txt", ["2007_01", "2007_01"]), "train.txt names 2007_01 twice"),
         (
-            lambda root: listed(root, "train.txt", [*TRAIN, "2008_02"]),
+            lambda root: write_voc_list(root, "train.txt", [*TRAIN, "2008_02"]),
             "2008_02.jpg is in the lists of train and of val",
         ),
         (lambda root: (root / "ImageSets/Segmentation/val.txt").write_bytes(b"\xff\xfe\0"), "is missing"),
@@ -169,8 +155,8 @@ def test_impossible_wishes_are_refused(tmp_path: Path) -> None:
         ValueError, match=r"no extra annotations: expected .*ClassAug with .*train_aug.txt, or .*RELEASE"
     ):
         voc_segmentation(tmp_path, extra=True, **VIEWS)
-    pair(root, VAL[0], "SegmentationClassAug")
-    listed(root, "train_aug.txt", [VAL[0]])
+    write_voc_pair(root, VAL[0], labels_of(VAL[0]), "SegmentationClassAug")
+    write_voc_list(root, "train_aug.txt", [VAL[0]])
     with pytest.raises(ValueError, match=r"2008_01.jpg is in the lists of train and of val"):
         voc_segmentation(tmp_path, extra=True, **VIEWS)
 
@@ -208,7 +194,7 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (SHARED / "VOCdevkit").is_dir(), reason="the sample of PASCAL VOC is not here")
 def test_a_sample_of_voc_is_read() -> None:
-    splits = voc_segmentation(SHARED, TrainPairView(129), WholePairView(513), held_out=28)
+    splits = voc_segmentation(SHARED, SegmentationTrainView(129), SegmentationWholeView(513), held_out=28)
     assert {name: len(samples) for name, samples in splits.items()} == {"train": 200, "test": 227, "validation": 28}
     for index in range(0, 200, 40):
         labels = np.asarray(Image.open(splits["train"].pairs[index][1]))

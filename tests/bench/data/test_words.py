@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.data.data_files import SHARED
 from meristem_bench.data.words import NOT_COUNTED, Words, word_files
 
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 TEXTS = {"train": " the cat sat \n the dog <unk> \n", "valid": " the cat \n", "test": " a dog sat \n\n"}
 
 

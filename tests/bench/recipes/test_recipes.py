@@ -7,8 +7,7 @@ short recipes that can use them run on those too, on a part of them.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -185,7 +184,7 @@ def flags(run: Run, base: Run) -> list[str]:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_result_again(
-    name: str, made: dict[str, Path], tmp_path: Path
+    name: str, made: dict[str, Path], tmp_path: Path, fresh_process: Callable[..., str]
 ) -> None:
     run = few_steps(find_run(name), kind(name))
     out = str(tmp_path / "run")
@@ -195,10 +194,7 @@ def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_resul
         if (cap := getattr(run.growth.budget, metric)) is not None:
             assert result[f"{metric}_frac"] <= float(cap.rstrip("%")) / 100
             assert result[f"{metric}_frac"] > float(cap.rstrip("%")) / 100 - 0.01
-    fresh = subprocess.run(
-        [sys.executable, "-m", "meristem", "evaluate", out], capture_output=True, text=True, check=True
-    )
-    lines = [line.split() for line in fresh.stdout.splitlines()[1:]]
+    lines = [line.split() for line in fresh_process("evaluate", out).splitlines()[1:]]
     assert {line[0] for line in lines} == set(result["test"])
     for metric, now, then in lines:
         assert float(now) == pytest.approx(float(then), rel=1e-6, abs=2e-6), metric

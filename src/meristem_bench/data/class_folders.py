@@ -1,4 +1,4 @@
-"""Images in one folder a class, as ImageNet is usually unpacked; opened only when they are needed."""
+"""Images in one folder per class, as ImageNet is usually unpacked; opened only when they are needed."""
 
 from __future__ import annotations
 
@@ -59,13 +59,16 @@ def class_folders(
         raise ValueError(f"{train_folder} has {len(names)} class folders, expected {classes}")
     if foreign := sorted(set(_class_names(test_folder)) - set(names)):
         raise ValueError(f"{test_folder / foreign[0]} is of no class to learn: {train_folder} has no such folder")
-    files, labels = _scanned(train_folder, names)
-    later = _held_out(labels, held_out, train_folder)
-    parts = {"train": (files[~later], labels[~later]), "validation": (files[later], labels[later])}
+    files, labels = _scan(train_folder, names)
+    is_held_out = _held_out(labels, held_out, train_folder)
+    parts = {
+        "train": (files[~is_held_out], labels[~is_held_out]),
+        "validation": (files[is_held_out], labels[is_held_out]),
+    }
     splits = {
         name: ClassImages(str(train_folder), *part, view, evaluate_view) for name, part in parts.items() if len(part[0])
     }
-    splits["test"] = ClassImages(str(test_folder), *_scanned(test_folder, names), view, evaluate_view)
+    splits["test"] = ClassImages(str(test_folder), *_scan(test_folder, names), view, evaluate_view)
     return splits
 
 
@@ -85,7 +88,7 @@ def _class_names(folder: Path) -> list[str]:
     return names
 
 
-def _scanned(folder: Path, names: list[str]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+def _scan(folder: Path, names: list[str]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
     """All images below ``folder`` with the numbers of their classes. A class may be missing, but not be empty."""
     files: list[bytes] = []
     labels: list[int] = []
@@ -93,16 +96,16 @@ def _scanned(folder: Path, names: list[str]) -> tuple[NDArray[np.bytes_], NDArra
     for label, name in enumerate(names):
         if name not in present:
             continue
-        found = sorted(os.fsencode(f"{name}/{entry.name}") for entry in _entries(folder / name) if _is_image(entry))
-        if not found:
+        images = sorted(os.fsencode(f"{name}/{entry.name}") for entry in _entries(folder / name) if _is_image(entry))
+        if not images:
             raise ValueError(f"{folder / name} has no images; remove it or unpack it again")
-        files += found
-        labels += [label] * len(found)
+        files += images
+        labels += [label] * len(images)
     return np.array(files), np.array(labels, dtype=np.int64)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder, without what is known to be no part of a dataset."""
+    """The entries of a folder, without those that are no part of a data set."""
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not _is_junk(entry.name)]
@@ -124,7 +127,7 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
 
 
 def _held_out(labels: NDArray[np.int64], count: int, folder: Path) -> NDArray[np.bool_]:
-    """Which images are held out: from the end of each class, the classes taking turns."""
+    """A mask of the images that are held out: from the end of each class, the classes taking turns."""
     sizes = np.bincount(labels)
     place = np.arange(len(labels)) - (np.cumsum(sizes) - sizes)[labels]  # within its class
     turn = sizes[labels] - 1 - place
@@ -134,6 +137,6 @@ def _held_out(labels: NDArray[np.int64], count: int, folder: Path) -> NDArray[np
             f"{folder} has {len(labels)} images of {len(sizes)} classes: {count} cannot be held out; change held_out"
         )
     chosen = candidates[np.lexsort((labels[candidates], turn[candidates]))][:count]
-    held = np.zeros(len(labels), dtype=np.bool_)
-    held[chosen] = True
-    return held
+    is_held_out = np.zeros(len(labels), dtype=np.bool_)
+    is_held_out[chosen] = True
+    return is_held_out

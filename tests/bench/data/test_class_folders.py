@@ -1,4 +1,4 @@
-"""Class folders: who belongs where is decided by names alone; nothing is skipped in silence; files open when used."""
+"""Class folders: names alone decide the class; nothing is skipped in silence; files are opened when they are used."""
 
 from __future__ import annotations
 
@@ -10,28 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from meristem_bench.data import classes as module
-from meristem_bench.data.classes import ClassImages, class_folders
-from meristem_bench.data.views import CentreView, TrainView
+from bench.data.data_files import SHARED, write_class_folders, write_image
+from meristem_bench.data import class_folders as module
+from meristem_bench.data.class_folders import ClassImages, class_folders
+from meristem_bench.data.classification_views import CentreView, TrainView
 
 VIEWS = {"view": TrainView(8), "evaluate_view": CentreView(8)}
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
-
-
-def image(path: Path, value: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (12, 10), (value, value, value)).save(path)
-
-
-def tree(folder: Path, train: dict[str, int], test: dict[str, int], test_name: str = "val") -> Path:
-    """So many images a class."""
-    for split, counts in (("train", train), (test_name, test)):
-        for name, count in counts.items():
-            for number in range(count):
-                image(folder / split / name / f"{name}_{number}.png", number)
-    return folder
 
 
 def files(samples: ClassImages) -> list[str]:
@@ -40,7 +25,9 @@ def files(samples: ClassImages) -> list[str]:
 
 @pytest.mark.parametrize("test_name", ["val", "test"])
 def test_classes_are_numbered_by_their_sorted_names(tmp_path: Path, test_name: str) -> None:
-    splits = class_folders(tree(tmp_path, {"zebra": 2, "ant": 1, "Bee": 1}, {"ant": 1, "zebra": 2}, test_name), **VIEWS)
+    splits = class_folders(
+        write_class_folders(tmp_path, {"zebra": 2, "ant": 1, "Bee": 1}, {"ant": 1, "zebra": 2}, test_name), **VIEWS
+    )
     assert list(splits) == ["train", "test"]
     assert files(splits["train"]) == ["Bee/Bee_0.png", "ant/ant_0.png", "zebra/zebra_0.png", "zebra/zebra_1.png"]
     assert splits["train"].labels.tolist() == [0, 1, 2, 2]
@@ -51,12 +38,12 @@ def test_classes_are_numbered_by_their_sorted_names(tmp_path: Path, test_name: s
 
 
 def test_val_is_preferred_to_test(tmp_path: Path) -> None:
-    tree(tmp_path, {"a": 1}, {"a": 2}, "val")
-    assert len(class_folders(tree(tmp_path, {"a": 1}, {"a": 3}, "test"), **VIEWS)["test"]) == 2
+    write_class_folders(tmp_path, {"a": 1}, {"a": 2}, "val")
+    assert len(class_folders(write_class_folders(tmp_path, {"a": 1}, {"a": 3}, "test"), **VIEWS)["test"]) == 2
 
 
 def test_samples_are_seen_through_the_view_of_their_use(tmp_path: Path) -> None:
-    splits = class_folders(tree(tmp_path, {"a": 3}, {"a": 1}), held_out=1, **VIEWS)
+    splits = class_folders(write_class_folders(tmp_path, {"a": 3}, {"a": 1}), held_out=1, **VIEWS)
     train = splits["train"]
     assert torch.equal(train.load(0, np.random.default_rng(5))[0], train.load(0, np.random.default_rng(5))[0])
     assert not torch.equal(train.load(0, np.random.default_rng(5))[0], train.load(0, np.random.default_rng(6))[0])
@@ -67,29 +54,29 @@ def test_samples_are_seen_through_the_view_of_their_use(tmp_path: Path) -> None:
 
 
 def test_images_are_held_out_evenly_from_the_ends_of_the_classes(tmp_path: Path) -> None:
-    tree(tmp_path, {"a": 4, "b": 2, "c": 5}, {"a": 1})
+    write_class_folders(tmp_path, {"a": 4, "b": 2, "c": 5}, {"a": 1})
 
-    def held(count: int) -> list[str]:
+    def held_out(count: int) -> list[str]:
         splits = class_folders(tmp_path, held_out=count, **VIEWS)
-        kept, later = files(splits["train"]), files(splits["validation"])
-        assert len(kept) + len(later) == 11
-        assert not set(kept) & set(later)
+        kept, validation = files(splits["train"]), files(splits["validation"])
+        assert len(kept) + len(validation) == 11
+        assert not set(kept) & set(validation)
         assert kept == sorted(kept)
-        return [f"{name[0]}{name[-5]}" for name in later]
+        return [f"{name[0]}{name[-5]}" for name in validation]
 
-    assert held(1) == ["a3"]
-    assert held(2) == ["a3", "b1"]
-    assert held(3) == ["a3", "b1", "c4"]
-    assert held(5) == ["a2", "a3", "b1", "c3", "c4"]
-    assert held(8) == ["a1", "a2", "a3", "b1", "c1", "c2", "c3", "c4"]
+    assert held_out(1) == ["a3"]
+    assert held_out(2) == ["a3", "b1"]
+    assert held_out(3) == ["a3", "b1", "c4"]
+    assert held_out(5) == ["a2", "a3", "b1", "c3", "c4"]
+    assert held_out(8) == ["a1", "a2", "a3", "b1", "c1", "c2", "c3", "c4"]
     assert "validation" not in class_folders(tmp_path, **VIEWS)
     for count in (9, 11, -1):
         with pytest.raises(ValueError, match=rf"train has 11 images of 3 classes: {count} cannot be held out"):
             class_folders(tmp_path, held_out=count, **VIEWS)
 
 
-def test_known_junk_is_passed_over(tmp_path: Path) -> None:
-    tree(tmp_path, {"a": 2, "b": 1}, {"a": 1})
+def test_junk_files_are_passed_over(tmp_path: Path) -> None:
+    write_class_folders(tmp_path, {"a": 2, "b": 1}, {"a": 1})
     (tmp_path / "wnids.txt").write_text("a\nb\n")
     for place in (tmp_path / "train", tmp_path / "train" / "a", tmp_path / "val"):
         for name in (".DS_Store", "Thumbs.db", "._a_0.png", "notes.txt", "desktop.ini"):
@@ -98,10 +85,10 @@ def test_known_junk_is_passed_over(tmp_path: Path) -> None:
     assert len(class_folders(tmp_path, **VIEWS)["train"]) == 3
 
 
-def test_images_are_known_by_any_of_the_suffixes(tmp_path: Path) -> None:
-    tree(tmp_path, {"a": 1}, {"a": 1})
+def test_images_are_recognised_by_any_of_the_suffixes(tmp_path: Path) -> None:
+    write_class_folders(tmp_path, {"a": 1}, {"a": 1})
     for name in ("1.JPEG", "2.jpg", "3.jpeg", "4.PNG", "5.webp", "6.bmp", "ü ñ.jpg"):
-        image(tmp_path / "train" / "a" / name)
+        write_image(tmp_path / "train" / "a" / name)
     train = class_folders(tmp_path, **VIEWS)["train"]
     assert len(train) == 8
     for index in range(8):
@@ -122,29 +109,35 @@ def remove(folder: Path) -> None:
         (lambda root: (remove(root / "train"), (root / "train").mkdir()), "train has no folders of classes"),
         (lambda root: (root / "train" / "c").mkdir(), "train/c has no images; remove it or unpack it again"),
         (lambda root: (root / "val" / "b").mkdir(), "val/b has no images"),
-        (lambda root: image(root / "val" / "c" / "1.png"), "val/c is of no class to learn: .*train has no such folder"),
-        (lambda root: image(root / "train" / "1.png"), "train/1.png lies beside the folders of classes"),
-        (lambda root: image(root / "train" / "a" / "in" / "1.png"), "train/a/in is a folder inside that of a class"),
+        (
+            lambda root: write_image(root / "val" / "c" / "1.png"),
+            "val/c is of no class to learn: .*train has no such folder",
+        ),
+        (lambda root: write_image(root / "train" / "1.png"), "train/1.png lies beside the folders of classes"),
+        (
+            lambda root: write_image(root / "train" / "a" / "in" / "1.png"),
+            "train/a/in is a folder inside that of a class",
+        ),
         (lambda root: (root / "train" / "a" / "x.tar").touch(), r"train/a/x.tar is not an image \(\.bmp, .*convert it"),
         (lambda root: (root / "train" / "a" / "x").touch(), r"train/a/x is not an image"),
     ],
 )
 def test_a_tree_that_is_not_as_it_should_be_is_refused(tmp_path: Path, change: Any, message: str) -> None:
-    change(tree(tmp_path, {"a": 2, "b": 1}, {"a": 1}))
+    change(write_class_folders(tmp_path, {"a": 2, "b": 1}, {"a": 1}))
     with pytest.raises(ValueError, match=message) as caught:
         class_folders(tmp_path, **VIEWS)
     assert "\n" not in str(caught.value)
 
 
 def test_the_number_of_classes_can_be_asked_for(tmp_path: Path) -> None:
-    tree(tmp_path, {"a": 1, "b": 1}, {"a": 1})
+    write_class_folders(tmp_path, {"a": 1, "b": 1}, {"a": 1})
     class_folders(tmp_path, classes=2, **VIEWS)
     with pytest.raises(ValueError, match="train has 2 class folders, expected 1000"):
         class_folders(tmp_path, classes=1000, **VIEWS)
 
 
 def test_files_are_opened_only_when_they_are_used(tmp_path: Path) -> None:
-    tree(tmp_path, {"a": 2}, {"a": 1})
+    write_class_folders(tmp_path, {"a": 2}, {"a": 1})
     (tmp_path / "train" / "a" / "a_0.png").write_bytes(b"nothing of an image")
     (tmp_path / "train" / "a" / "gone.jpg").symlink_to(tmp_path / "nowhere")
     train = class_folders(tmp_path, **VIEWS)["train"]
@@ -155,7 +148,7 @@ def test_files_are_opened_only_when_they_are_used(tmp_path: Path) -> None:
         train.load(2, np.random.default_rng(0))
 
 
-def test_missing_pillow_is_told_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pillow_is_refused_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise ValueError("reading images needs Pillow")
 

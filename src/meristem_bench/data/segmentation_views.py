@@ -1,4 +1,4 @@
-"""What a segmentation network sees of one image and its label map: both move, grow and are cut as one.
+"""What a segmentation network sees of one image and its label map: both are scaled, cropped and mirrored together.
 
 Labels are never mixed: a pixel of the resized map has the label of the pixel its centre lies in.
 """
@@ -19,10 +19,10 @@ IGNORED = 255  # the label of pixels that do not count
 
 
 @dataclass(frozen=True)
-class TrainPairView:
-    """The pair at a random scale, a random ``size`` x ``size`` part of it, mirrored half the time.
+class SegmentationTrainView:
+    """A random ``size`` x ``size`` part of image and labels at a random scale, mirrored half the time.
 
-    What is smaller than that is filled up on the right and below with the mean colour and ``IGNORED``.
+    What is smaller than that is padded on the right and below with the mean colour and ``IGNORED``.
     """
 
     size: int = 513
@@ -39,12 +39,12 @@ class TrainPairView:
         scale = rng.uniform(self.least_scale, self.most_scale)
         width, height = (max(1, round(side * scale)) for side in photo.size)
         left, upper = (int(rng.integers(max(0, side - self.size) + 1)) for side in (width, height))
-        return _cut(photo, labels, (width, height), (left, upper), self.size, mirrored=bool(rng.random() < 0.5))
+        return _crop(photo, labels, (width, height), (left, upper), self.size, mirrored=bool(rng.random() < 0.5))
 
 
 @dataclass(frozen=True)
-class WholePairView:
-    """The whole pair, filled up to ``size`` x ``size``; a pair that is larger is resized so that its longer side fits.
+class SegmentationWholeView:
+    """The whole image and labels, padded to ``size`` x ``size``; larger ones are resized so that the longer side fits.
 
     No image of PASCAL VOC is larger than 500, so with 513 all pixels are judged as they were labelled. With less, for
     short runs, the resized label maps are what is judged: such results compare only with each other.
@@ -59,10 +59,10 @@ class WholePairView:
     def __call__(self, photo: Photo, labels: Pixels) -> tuple[Tensor, Tensor]:
         scale = min(1.0, self.size / max(photo.size))
         width, height = (max(1, round(side * scale)) for side in photo.size)
-        return _cut(photo, labels, (width, height), (0, 0), self.size)
+        return _crop(photo, labels, (width, height), (0, 0), self.size)
 
 
-def _cut(
+def _crop(
     photo: Photo,
     labels: Pixels,
     resized: tuple[int, int],
@@ -70,7 +70,7 @@ def _cut(
     size: int,
     mirrored: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The part at ``corner`` of the pair after it was resized; only that part is ever resampled."""
+    """The part at ``corner`` of image and labels as resized; only that part is ever resampled."""
     wide, high = (min(size, side - start) for side, start in zip(resized, corner, strict=True))
     x_scale, y_scale = (before / after for before, after in zip(photo.size, resized, strict=True))
     left, upper = corner
@@ -78,14 +78,14 @@ def _cut(
     pixels = photo.resized(box, (wide, high))
     columns = _sources(left, wide, photo.size[0], resized[0])
     rows = _sources(upper, high, photo.size[1], resized[1])
-    chosen = labels[rows[:, None], columns]
+    cropped_labels = labels[rows[:, None], columns]
     image = torch.zeros(3, size, size)  # normalised: 0 is the mean colour
     target = torch.full((size, size), IGNORED, dtype=torch.int64)
     image[:, :high, :wide] = normalised(unchanged())(pixels)
-    target[:high, :wide] = torch.from_numpy(chosen.astype(np.int64))
+    target[:high, :wide] = torch.from_numpy(cropped_labels.astype(np.int64))
     return (image.flip(2), target.flip(1)) if mirrored else (image, target)
 
 
 def _sources(start: int, count: int, before: int, after: int) -> NDArray[np.int64]:
-    """In which of the pixels ``before`` the centre of each pixel ``after`` lies; whole numbers, so never off by one."""
+    """The source pixel that the centre of each resized pixel lies in; integer arithmetic, so never off by one."""
     return (2 * np.arange(start, start + count, dtype=np.int64) + 1) * before // (2 * after)

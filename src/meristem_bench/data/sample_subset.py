@@ -1,4 +1,4 @@
-"""A part of the samples of a split."""
+"""A subset of the samples of a split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from meristem_bench.data.streamed import Samples
 
 
 @dataclass(frozen=True)
-class Part:
+class SampleSubset:
+    """The samples of certain rows."""
+
     samples: Samples
     rows: tuple[int, ...]
 
@@ -22,13 +24,10 @@ class Part:
         return self.samples.load(self.rows[index], rng)
 
 
-def spread_part(samples: Samples, count: int) -> Samples:
-    """So many of the samples, spread evenly over their order, in which classes usually lie one behind the other.
-
-    0 gives all of them.
-    """
+def evenly_spaced(samples: Samples, count: int) -> Samples:
+    """``count`` of the samples, evenly spaced in their order, in which classes usually follow one another; 0: all."""
     if count > len(samples):
         raise ValueError(f"there are {len(samples)} training samples that are not held out, not samples={count}")
     if not count:
         return samples
-    return Part(samples, tuple(int(row) for row in np.arange(count) * len(samples) // count))
+    return SampleSubset(samples, tuple(int(row) for row in np.arange(count) * len(samples) // count))

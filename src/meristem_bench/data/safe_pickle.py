@@ -1,4 +1,4 @@
-"""Pickles of byte matrices, read without running what a file asks for."""
+"""Reads pickles of byte matrices without running what a file asks for."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class ForeignNameError(Exception):
     """A pickle asks for something that is not on the list."""
 
 
-class Matrix:
-    """Stands in for a numpy array and for the function that makes one: remembers what the pickle says about it."""
+class PickledArray:
+    """Stands in for a numpy array and for the function that builds one: keeps what the pickle says about it."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def of_bytes(self) -> Any:
-        """The array, or None if something else than a matrix of bytes is described."""
+    def as_byte_matrix(self) -> Any:
+        """The array, or None if the pickle describes anything but a matrix of bytes."""
         match self.state:
-            case (_, (int(rows), int(columns)), _Type(name=b"u1" | "u1"), fortran, bytes(content)):
+            case (_, (int(rows), int(columns)), _PickledType(name=b"u1" | "u1"), fortran, bytes(content)):
                 if min(rows, columns) < 0 or rows * columns != len(content):
                     return None
                 order: Any = "F" if fortran else "C"
@@ -34,39 +34,39 @@ class Matrix:
         return None
 
 
-def loaded(content: bytes) -> Any:
-    """What the pickle holds, with a ``Matrix`` for each array. A damaged one can raise almost anything."""
+def load_pickle(content: bytes) -> Any:
+    """The content of a pickle, with a ``PickledArray`` for each array. A damaged one can raise almost anything."""
     _check_memory(content)
     return _Unpickler(io.BytesIO(content), encoding="bytes").load()
 
 
-class _Type:
-    """Stands in for ``numpy.dtype``: remembers the name, ignores the rest."""
+class _PickledType:
+    """Stands in for ``numpy.dtype``: keeps the name, ignores the rest."""
 
-    def __init__(self, *given: Any) -> None:
-        self.name = given[0] if given else None
+    def __init__(self, *arguments: Any) -> None:
+        self.name = arguments[0] if arguments else None
 
     def __setstate__(self, state: Any) -> None:
         pass
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows the three names that the files contain, and gives ours in their place: nothing of numpy is called.
+    """Replaces the three names that the files contain by the classes above: nothing of numpy is called.
 
-    Only classes with a ``__setstate__`` are given: a function could be changed by what the pickle builds on it.
+    All of them have a ``__setstate__``: a function could be changed by what the pickle builds on it.
     """
 
     def find_class(self, module: str, name: str) -> Any:
         match module, name:
             case ("numpy.core.multiarray", "_reconstruct") | ("numpy", "ndarray"):
-                return Matrix
+                return PickledArray
             case ("numpy", "dtype"):
-                return _Type
+                return _PickledType
         raise ForeignNameError(printable(f"{module}.{name}"))
 
 
 def _check_memory(content: bytes) -> None:
-    """Refuse a few bytes that make a reader take gigabytes: a place far out in its table, a length that lies."""
+    """Refuse a few bytes that would make the reader take gigabytes: a high index in its memo, a false length."""
     argument: Any
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
         if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= argument <= count:
@@ -76,5 +76,5 @@ def _check_memory(content: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """One line, whatever a file puts into it."""
+    """The text as one line of ASCII, whatever a file puts into it."""
     return ascii(text)[1:-1][:200]

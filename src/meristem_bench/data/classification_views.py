@@ -1,4 +1,4 @@
-"""What a network sees of one image: random crops and colours while it trains, the centre when it is evaluated.
+"""What a classifier sees of one image: random crops and colours while it trains, the centre when it is evaluated.
 
 Resampling is bilinear over the area that a pixel covers, as in the PyTorch recipes that published results for ImageNet
 come from; bicubic gives the same accuracy and takes longer.
