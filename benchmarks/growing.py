@@ -39,7 +39,9 @@ def step_seconds(model: nn.Module, optimizer: optim.Optimizer, x: Tensor, y: Ten
 
 
 def compare(name: str, repeats: int = 40) -> None:
-    method = dataclasses.replace(meristem.methods()[name](), schedule=Schedule(start=1.0, grow_until=0.0, peak=1.0))
+    method = dataclasses.replace(
+        meristem.methods.METHODS[name](), schedule=Schedule(start=1.0, grow_until=0.0, peak=1.0)
+    )
     torch.manual_seed(0)
     model = ResNetCifar(20)
     optimizer = optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -69,5 +71,5 @@ def compare(name: str, repeats: int = 40) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or meristem.methods():
+    for name in sys.argv[1:] or ("default", "search", "random", "gates", "paper", "uniform"):
         compare(name)

@@ -15,7 +15,7 @@ from helpers import build, loss, run, snapshot
 from meristem import Budget, Grower, Method, Space, methods
 from meristem.history import Record
 
-PRESETS = tuple(methods())
+PRESETS = ("default", "search", "random", "gates", "paper", "uniform")  # those that fit any network and budget
 KINDS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "sgd": lambda params: optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-4),
     "adamw": lambda params: optim.AdamW(params, lr=1e-2),
@@ -44,7 +44,7 @@ class Growth:
         self.model, self.inputs = build(name, torch.float32)
         self.optimizer = KINDS[kind](self.model.parameters())
         self.steps, self.done, self.losses = steps, 0, list[float]()
-        method = methods()[preset]() if isinstance(preset, str) else preset
+        method = methods.METHODS[preset]() if isinstance(preset, str) else preset
         self.grower = Grower(
             self.model,
             self.optimizer,
@@ -117,14 +117,14 @@ def everything(growth: Growth) -> dict[str, Any]:
         **{f"first {name}": values.clone() for name, values in store["initial"].items()},
         "never lived": dict(store["like"]),
         "absent": sorted(live.tree.absent),
-        **{f"score {name}": values for name, values in grower._learner.scores.items()},
-        **{f"drawn {name}": values.copy() for name, values in grower._drawn.items()},
+        **{f"score {name}": values for name, values in grower._decider.keeper.scores(grower._gating.signals()).items()},
+        **{f"drawn {name}": values.copy() for name, values in grower._progress.drawn.items()},
         "settings": [{k: v for k, v in group.items() if k != "params"} for group in growth.optimizer.param_groups],
         "schedule": growth.scheduler.state_dict(),
         "epoch": grower.epoch,
         "ledger": vars(grower.ledger).copy(),
         "records": timeless(grower.records),
-        "rng": grower._rng.bit_generator.state,
+        "rng": grower._decider.rng.bit_generator.state,
         "torch rng": torch.get_rng_state(),
         "losses": list(growth.losses),
         "path": grower.history.path and grower.history.path.read_bytes(),

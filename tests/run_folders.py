@@ -24,7 +24,7 @@ def write_run(path: Path, *, epochs: int = 6, finish: bool = True, depth: bool =
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     folder = Folder(path)
     space = _space(depth)
-    method = meristem.methods()[about["method"]]()
+    method = meristem.methods.METHODS[about["method"]]()
     grower = meristem.Grower(
         *(model, optimizer, image),
         **{"budget": meristem.Budget.parse(about["budget"]), "epochs": epochs, "method": method, "space": space},

@@ -1,7 +1,8 @@
 """meristem grows neural networks while they train."""
 
+from meristem import methods
 from meristem.control.budget import Budget
-from meristem.control.method import Method, methods
+from meristem.control.method import Method
 from meristem.cost.count import count_macs, count_params
 from meristem.errors import MeristemError
 from meristem.gating.unit_gates import Gates

@@ -12,20 +12,35 @@ from torch import nn, optim
 
 from meristem.control.budget import Budget
 from meristem.control.method import Method
-from meristem.control.rivals.autogrow import AutoGrow
-from meristem.control.scores import Descent
-from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
+from meristem.gating.gating import Gating
+from meristem.methods import parse_method
 from meristem.space.space import Space
 
 
-def plain(model: nn.Module) -> nn.Module:
+def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module inside torch.compile's or a data-parallel wrapper."""
     for name in ("_orig_mod", "module"):
         inner = model._modules.get(name)
         if inner is not None and type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
-            return plain(inner)
+            return unwrapped(inner)
     return model
+
+
+def as_method(method: Method | str | None) -> Method:
+    """The method that was given as an object or as text; the default if none was."""
+    if method is None:
+        return Method()
+    return parse_method(method) if isinstance(method, str) else method
+
+
+def as_budget(budget: Budget | str | None, method: Method) -> Budget:
+    """The budget that was given as an object or as text; the full model for a method that ignores it."""
+    if getattr(method, "ignores_budget", False):  # what is no method is refused later
+        return Budget(params="100%")
+    if budget is None:
+        raise BudgetError("a grower needs a budget, e.g. budget='36%' of the parameters or Budget(macs='50%')")
+    return Budget.parse(budget) if isinstance(budget, str) else budget
 
 
 def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space: Any) -> None:
@@ -34,7 +49,7 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
         "model": (model, nn.Module, "an nn.Module"),
         "optimizer": (optimizer, optim.Optimizer, "a torch optimizer made from the model's parameters"),
         "budget": (budget, Budget, "a Budget, e.g. meristem.Budget(params='36%')"),
-        "method": (method, Method, "a Method, e.g. meristem.methods()['paper']()"),
+        "method": (method, Method, "a Method or its name, e.g. 'paper' or meristem.methods.paper()"),
         "space": (space, (Space, type(None)), "what meristem.trace returns"),
     }
     for name, (value, kind, text) in expected.items():
@@ -47,13 +62,13 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
 
 def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
     """What is trained must be in the optimizer: a resized parameter takes its place there, and nowhere else."""
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not trained:
         raise MeristemError("no parameter of the model is trained (requires_grad is False for all); nothing can grow")
-    if not any(id(parameter) in held for parameter in trained.values()):
+    if not any(id(parameter) in optimized for parameter in trained.values()):
         return  # another model's optimizer: refused with its own words
-    outside = [name for name, parameter in trained.items() if id(parameter) not in held]
+    outside = [name for name, parameter in trained.items() if id(parameter) not in optimized]
     if outside:
         raise MeristemError(
             f"{len(outside)} trained parameters are not in the optimizer ({outside[0]}, ...): give one optimizer with "
@@ -62,36 +77,23 @@ def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
 
 
 def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any) -> None:
-    given = (("epochs", epochs, 1), ("fine_tune", fine_tune, 0), ("seed", seed, 0), ("batch_size", batch_size, 1))
-    for name, value, least in given:
+    """Refuse what is not a whole number, or too small."""
+    limits = (("epochs", epochs, 1), ("fine_tune", fine_tune, 0), ("seed", seed, 0), ("batch_size", batch_size, 1))
+    for name, value, lowest in limits:
         if name == "batch_size" and value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise MeristemError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
+            raise MeristemError(f"{name} must be a whole number of at least {lowest}, got {value!r}")
 
 
 def check_method(method: Method, space: Space, model: nn.Module) -> None:
     """Refuse a method that cannot work on this model before anything is trained."""
-    if isinstance(method.controller, AutoGrow):
-        method.controller.check(space)
-    if isinstance(model, nn.DataParallel) and isinstance(method.learning, Descent) and method.learning.gate.scales:
+    method.controller.check(space)
+    if isinstance(model, nn.DataParallel) and method.gate.scales:
         raise MeristemError(
             "nn.DataParallel copies the model without its gates; use DistributedDataParallel, or a method whose gates "
             "are open, e.g. the default"
         )
-
-
-def check_widths(widths: Mapping[str, int], prices: Prices, caps: Mapping[str, float], budget: Budget) -> None:
-    """Refuse the widths of a method where they are another model's or too many."""
-    if odd := sorted(set(widths) ^ set(prices.space.groups)):
-        raise MeristemError(f"the method's widths do not belong to this model: {odd[0]!r} is only in one of them")
-    given: Mapping[str, Any] = widths
-    for name, width in given.items():
-        if isinstance(width, bool) or not isinstance(width, Integral):
-            raise MeristemError(f"the method's widths must be whole numbers, got {width!r} for {name}")
-    if not prices.fits(widths, caps):
-        shares = ", ".join(f"{share:.1%} of the {name}" for name, share in prices.shares(widths).items())
-        raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({budget})")
 
 
 def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:
@@ -106,14 +108,15 @@ def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:
     return batch_size / first.shape[0]
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    found = {}
+def as_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of an epoch as floats."""
+    numbers = {}
     for name, value in metrics.items():
         try:
-            found[name] = float(value)
+            numbers[name] = float(value)
         except (TypeError, ValueError, RuntimeError):
             raise MeristemError(f"the metric {name} must be one number, got {type(value).__name__}") from None
-    return found
+    return numbers
 
 
 def difference(what: str, theirs: Any, mine: Any) -> str:
@@ -126,14 +129,14 @@ def difference(what: str, theirs: Any, mine: Any) -> str:
     return f"its {what} is {there[start : start + 60]}, here {here[start : start + 60]}"
 
 
-def check_identity(path: Any, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another run."""
+def check_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Refuse the state of another run."""
     for what in mine:
         if mine[what] != theirs.get(what):
-            raise FileError(f"{path} was saved by another run: {difference(what, theirs.get(what), mine[what])}")
+            raise FileError(f"was saved by another run: {difference(what, theirs.get(what), mine[what])}")
 
 
-def same_text(text: str) -> str:
+def without_addresses(text: str) -> str:
     """A description without addresses in memory, which a policy of the user's own may have in its repr."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
@@ -141,11 +144,6 @@ def same_text(text: str) -> str:
 def _common(one: str, other: str) -> int:
     """How many letters are the same at the start."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def has_closure(args: Any, kwargs: Any) -> bool:
-    """Whether an optimizer's step was called with a function that makes the gradients."""
-    return any(callable(value) for value in (*args[1:], *kwargs.values()))
 
 
 def identity(space: Space, model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Any]:
@@ -167,8 +165,10 @@ def agreed_space(space: Space, carried: int | str | None) -> Space:
     return space
 
 
-def check_free(optimizer: optim.Optimizer, owner: type) -> None:
-    """Refuse an optimizer to which another of its kind still listens."""
+def check_free(optimizer: optim.Optimizer) -> None:
+    """Refuse an optimizer to which another grower still listens."""
     hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
-    if any(isinstance(getattr(hook, "__self__", None), owner) for hook in hooks.values()):
-        raise MeristemError("this optimizer already belongs to a grower that is not finished; make one grower a model")
+    if any(isinstance(getattr(hook, "__self__", None), Gating) for hook in hooks.values()):
+        raise MeristemError(
+            "this optimizer already belongs to a grower that is not finished; make one grower per model"
+        )

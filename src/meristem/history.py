@@ -1,7 +1,8 @@
-"""History: one JSON object per line, one line per epoch, appended. A crash inside a line loses that line alone."""
+"""History: one JSON object a line, one line an epoch, appended. A crash inside a line loses that line alone."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -9,6 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from meristem.cost.count import cost_at
+from meristem.cost.memory import peak_bytes
+from meristem.cost.price import Prices
 from meristem.errors import FileError
 from meristem.io.atomic import replace_file
 from meristem.space.arrays import BoolArray, FloatArray
@@ -35,7 +41,6 @@ class History:
         return FileError(f"the history cannot be written to {self.path}: {error.strerror}")
 
     def append(self, record: Record) -> None:
-        """Add a record, and write it to the file at once."""
         self.records.append(record)
         if self.path is not None:
             line = _line(record).encode()
@@ -64,7 +69,7 @@ def _line(record: Record) -> str:
 
 
 def _valid(value: Any) -> Any:
-    """The same value with null for infinities and NaN, which JSON cannot hold."""
+    """JSON has no word for numbers that are none; null stands for them."""
     if isinstance(value, dict):
         return {name: _valid(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -79,7 +84,7 @@ def _drop_unfinished_line(path: Path) -> None:
 
 
 def read_history(path: str | Path) -> list[Record]:
-    """Return all whole records of a file. An unfinished last line is left out; a damaged line elsewhere is an error."""
+    """All whole records of a file. An unfinished last line is left out; a damaged line elsewhere is an error."""
     records, damaged = readable_records(path)
     if damaged:
         raise FileError(f"line {damaged[0]} of {path} is damaged; the lines before it are good")
@@ -87,7 +92,7 @@ def read_history(path: str | Path) -> list[Record]:
 
 
 def readable_records(path: str | Path) -> tuple[list[Record], list[int]]:
-    """Return all records of a file that can be read, and the numbers of the lines that cannot.
+    """All records of a file that can be read, and the numbers of the lines that cannot.
 
     A last line without its newline is neither: its writer was stopped, or is writing it just now.
     """
@@ -111,11 +116,34 @@ def readable_records(path: str | Path) -> tuple[list[Record], list[int]]:
     return records, damaged
 
 
-# --- what a record holds about structure ---
+# --- what a record holds ---
 
 
-def counts(plan: Plan | None) -> dict[str, int]:
-    """Return how many units come and go."""
+def epoch_record(
+    prices: Prices,
+    active: Mapping[str, BoolArray],
+    *,
+    widths: Mapping[str, int],
+    epoch: Mapping[str, Any],
+    temperature: Mapping[str, FloatArray],
+    scores: Mapping[str, FloatArray],
+    device: torch.device,
+) -> Record:
+    """Everything that is recorded of one epoch; ``epoch`` is what concerns the run, the rest its network."""
+    return {
+        **epoch,
+        "widths": dict(widths),
+        **dataclasses.asdict(cost_at(prices.space, widths)),
+        **{f"{name}_frac": share for name, share in prices.shares(widths).items()},
+        "peak_bytes": peak_bytes(device),
+        "blocks": live_blocks(prices.space, active),
+        "temperature": {name: group["mean"] for name, group in statistics(temperature, active).items()},
+        "gates": statistics(scores, active),
+    }
+
+
+def moves(plan: Plan | None) -> dict[str, int]:
+    """How many units come and go."""
     changes = plan.changes.values() if plan is not None else ()
     return {
         "grown": sum(len(change.grow) for change in changes),
@@ -125,17 +153,17 @@ def counts(plan: Plan | None) -> dict[str, int]:
 
 
 def live_blocks(space: Space, masks: Mapping[str, BoolArray]) -> dict[str, int]:
-    """Return how many blocks each stage has, those included that can never be absent."""
+    """How many blocks each stage has, those included that can never be absent."""
     return {
         stage.name: stage.fixed + sum(bool(masks[block.group][0]) for block in stage.blocks) for stage in space.stages
     }
 
 
 def statistics(values: Mapping[str, FloatArray], masks: Mapping[str, BoolArray]) -> dict[str, dict[str, float]]:
-    """Return mean, minimum and maximum over the live units of every group that has some."""
-    summaries = {}
+    """Mean, smallest and largest value over the live units of every group that has some."""
+    by_group = {}
     for name, mask in masks.items():
         if mask.any():
             live = values[name][mask]
-            summaries[name] = {"mean": float(live.mean()), "min": float(live.min()), "max": float(live.max())}
-    return summaries
+            by_group[name] = {"mean": float(live.mean()), "min": float(live.min()), "max": float(live.max())}
+    return by_group

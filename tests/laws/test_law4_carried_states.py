@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import meristem
+from growing import PRESETS
 from helpers import NOISE, RandomGates, assert_near, go, live_part, run
 from meristem import Gates, Live, Space
 from meristem.space.state_tensors import state_tensors
@@ -182,7 +183,7 @@ def test_a_projected_layer_stays_wider_than_its_projection() -> None:
 def test_no_method_goes_below() -> None:
     tokens = torch.zeros(2, 2, dtype=torch.long)
     space = meristem.trace(Recurrent(nn.LSTM(4, 8, proj_size=3), 3), tokens)
-    for preset, make in meristem.methods().items():
+    for preset, make in {name: meristem.methods.METHODS[name] for name in PRESETS}.items():
         model = Recurrent(nn.LSTM(4, 8, proj_size=3), 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         budget = meristem.Budget(params="60%")

@@ -289,7 +289,7 @@ def test_no_checkpoint_at_all(saved: Path, growth: Growth, tmp_path: Path) -> No
 def test_of_another_run(growth: Growth, space_of, tmp_path: Path) -> None:
     """Other model, budget, epochs, seed, method, optimizer: each is named, with what it is there and here."""
     space, path = space_of("plain"), tmp_path / "run"
-    method = methods()["default"]()
+    method = methods.METHODS["default"]()
     others: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "space": space_of("mlp")},
         "budget": {"budget": Budget(params="40%")},

@@ -129,14 +129,14 @@ def alike(value):
     return every[0] == every[1]
 
 for name in spaces:
-    for preset, make in meristem.methods().items():
+    for preset in ("default", "search", "random", "gates", "paper", "uniform"):
         if name != "plain" and preset not in ("default", "paper"):
             continue
         model, inputs = ZOO[name].build(seed=rank)
         wrapped = DDP(model)
         optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         grower = meristem.Grower(
-            wrapped, optimizer, inputs, budget=meristem.Budget(params="50%"), epochs=4, method=make(),
+            wrapped, optimizer, inputs, budget=meristem.Budget(params="50%"), epochs=4, method=preset,
             space=spaces[name],
         )
         torch.manual_seed(100 + rank)
@@ -165,8 +165,8 @@ from dataclasses import replace
 model, inputs = DEEP["deep_residual"].build(seed=rank)
 wrapped = DDP(model)
 optimizer = optim.SGD(model.parameters(), lr=0.05)
-method = meristem.methods()["paper"]()
-method = replace(method, learning=replace(method.learning, per_run=False))
+method = meristem.methods.METHODS["paper"]()
+method = replace(method, scores=replace(method.scores, per_run=False))
 grower = meristem.Grower(
     wrapped, optimizer, inputs, budget=meristem.Budget(params="60%"), epochs=4, method=method,
     space=deep_space,
@@ -179,7 +179,7 @@ for epoch in range(4):
         optimizer.zero_grad()
         loss(run(wrapped, batch(inputs))).backward()
         optimizer.step()
-    before = grower._learner.scores
+    before = grower._decider.keeper.scores(grower._gating.signals())
     grower.step()
     found["blocks"].append([
         alike({group: values.tolist() for group, values in before.items()}),
@@ -189,7 +189,7 @@ for epoch in range(4):
 # Without data parallelism: other gradients and another seed on every rank, so each would decide otherwise.
 model, inputs = ZOO["plain"].build()
 optimizer = optim.SGD(model.parameters(), lr=0.05)
-method = meristem.methods()["gates"]()
+method = meristem.methods.METHODS["gates"]()
 grower = meristem.Grower(
     model, optimizer, inputs, budget=meristem.Budget(params="50%"), epochs=4, method=method, space=spaces["plain"],
     seed=rank,

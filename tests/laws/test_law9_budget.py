@@ -23,10 +23,10 @@ import meristem
 from growing import PRESETS
 from helpers import loss, masks_equal, run
 from meristem import Budget, Grower, MeristemError, Method, Space, methods
-from meristem.control.controller import Exact
-from meristem.control.method import direct
+from meristem.control.exact import Exact
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
+from meristem.methods import direct
 from meristem_bench.models.depth_starts import basic3_resnet, plain3_net
 from nets.common import classifier, conv_bn, mlp, seq
 from nets.conv import basic_block
@@ -93,9 +93,8 @@ def driven(name: str, *args: Any, steps: int | None = None, **more: Any) -> Grow
         for parameter in found.model.parameters():
             parameter.grad = torch.randn_like(parameter)
         for _ in range(steps or (3 if NETS[name].depth else 5)):
-            if found._passing is not None:
-                for group in found.space.blocks:
-                    found._passing.add(group, torch.randn(()))
+            for group in found.space.blocks:
+                found._gating._block_gates.add(group, torch.randn(()))
             found.optimizer.step()
         step(found)
     return found
@@ -216,7 +215,7 @@ def test_at_any_length(name: str, epochs: int, steps: int, amount: str) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_in_real_training(name: str, preset: str, budget: Budget) -> None:
-    found = grower(name, budget, 6 if NETS[name].depth else 8, methods()[preset]())
+    found = grower(name, budget, 6 if NETS[name].depth else 8, methods.METHODS[preset]())
     maker = torch.Generator().manual_seed(0)
     for _ in range(found.epochs):
         for _ in range(3):
@@ -245,9 +244,9 @@ def test_every_preset_ends_under_the_cap(preset: str, name: str) -> None:
     """Some presets (the paper's) may end below the budget, none above; exact ones meet it."""
     for amount, epochs in [("50%", 6)] if NETS[name].depth else [("5%", 6), ("50%", 9)]:
         budget = Budget(params=amount, macs=amount)
-        found = driven(name, budget, epochs, methods()[preset]())
+        found = driven(name, budget, epochs, methods.METHODS[preset]())
         assert_capped(found, budget)
-        if isinstance(methods()[preset]().controller, Exact):
+        if isinstance(methods.METHODS[preset]().controller, Exact):
             assert_below_plan(found)
             assert_met(found, budget)
 
@@ -384,7 +383,7 @@ def test_spend_with_parameters_alone(preset: str) -> None:
     least = least_spend("conv", 8, params="36%")
     for asked in (least + 0.005, least + 0.05):
         budget = Budget(params="36%", spend=asked)
-        found = driven("conv", budget, 8, methods()[preset]())
+        found = driven("conv", budget, 8, methods.METHODS[preset]())
         assert found.ledger.spend_frac <= asked
         assert_capped(found, budget)
 

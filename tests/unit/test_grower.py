@@ -18,22 +18,20 @@ import meristem
 from growing import PRESETS, Growth, assert_same, everything
 from helpers import assert_all_near, assert_untouched, build, loss, masks_equal, run, state_of
 from meristem import Budget, Grower, MeristemError, Method, methods
-from meristem.control.controller import Exact
 from meristem.control.draws import Even
-from meristem.control.method import GatePlacement
-from meristem.control.scores import Descent
-from meristem.gating.kinds import Concrete, Sigmoid
+from meristem.control.exact import Exact
+from meristem.control.trained_gates import TrainedGates
+from meristem.gating.kinds import Concrete, GatePlacement, Sigmoid
 from meristem.history import read_history
-from meristem.surgery.optimizer import lr_frac
 
 HALF = Budget(params="50%")
 # Gates that scale, with a freeze, noise, or where units are made: more than the presets have.
 SCALING = {
-    "sigmoid": Method(Descent(Sigmoid()), Exact(draw=Even())),
-    "concrete": Method(Descent(Concrete()), Exact(draw=Even())),
-    "making": Method(Descent(Sigmoid()), Exact(draw=Even()), side=GatePlacement.MAKING),
+    "sigmoid": Method(TrainedGates(), Exact(draw=Even()), gate=Sigmoid()),
+    "concrete": Method(TrainedGates(), Exact(draw=Even()), gate=Concrete()),
+    "making": Method(TrainedGates(), Exact(draw=Even()), gate=Sigmoid(), placement=GatePlacement.FILTER),
 }
-ALL = {**{name: make() for name, make in methods().items()}, **SCALING}
+ALL = {**{name: make() for name, make in {name: methods.METHODS[name] for name in PRESETS}.items()}, **SCALING}
 
 
 def grower(
@@ -47,7 +45,7 @@ def grower(
 
 
 def scores(found: Grower) -> np.ndarray:
-    return np.concatenate(list(found._learner.scores.values()))
+    return np.concatenate(list(found._decider.keeper.scores(found._gating.signals()).values()))
 
 
 def optimizer_hooks(optimizer: optim.Optimizer) -> int:
@@ -220,7 +218,7 @@ def test_a_scheduler_made_before_or_after(schedule: str, space_of) -> None:
                 loss(run(model, inputs)).backward()
                 optimizer.step()
             made[0].step()
-            rates.append(lr_frac(optimizer, grown._lr_start))
+            rates.append(grown._gating.lr_frac)
             grown.step()
         found.append((grown, rates))
     (one, before), (two, after) = found
@@ -337,7 +335,7 @@ def test_called_too_often(space_of) -> None:
     """The message says what happened, what the grower was made for and what to do; nothing has changed."""
     growth = Growth("mlp", space_of("mlp"), epochs=2).go()
     before = everything(growth)
-    with pytest.raises(MeristemError, match=r"called more than 2 times.*epochs=2.*once an epoch"):
+    with pytest.raises(MeristemError, match=r"called more than 2 times.*epochs=2.*once per epoch"):
         growth.grower.step()
     assert_same(everything(growth), before)
 
@@ -501,12 +499,12 @@ MISTAKES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "epochs as text": (wrong(epochs="3"), "epochs must be a whole number of at least 1, got '3'"),
     "half an epoch": (wrong(epochs=2.5), "epochs must be a whole number"),
     "epochs as truth": (wrong(epochs=True), "epochs must be a whole number"),
-    "budget as text": (wrong(budget="36%"), "(?i)budget"),
+    "budget as text": (wrong(budget="much"), "is not an amount"),
+    "no budget": (wrong(budget=None), "a grower needs a budget"),
     "budget as number": (wrong(budget=0.36), "(?i)budget"),
-    "no budget": (wrong(budget=None), "(?i)budget"),
     "unreachable budget": (wrong(budget=Budget(params=3)), "cannot be met"),
-    "method as text": (wrong(method="paper"), "(?i)method"),
-    "method not called": (wrong(method=methods()["paper"]), "(?i)method"),
+    "method as text": (wrong(method="papre"), "there is no method 'papre'; did you mean paper"),
+    "method not called": (wrong(method=methods.paper), "(?i)method"),
     "no example": (wrong(example_inputs=None, space=None), "needs example_inputs .* or a traced space"),
     "not a space": (wrong(space="resnet"), "(?i)space"),
     "no optimizer": (wrong(optimizer=None), "(?i)optimizer"),

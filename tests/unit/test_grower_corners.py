@@ -17,12 +17,12 @@ from deep import DEEP
 from growing import Growth
 from helpers import assert_all_near, loss, run
 from meristem import Budget, Grower, MeristemError, methods
-from meristem.control.method import direct
 from meristem.control.scores import first_scores
+from meristem.methods import direct
 from meristem.surgery.fresh import AsBuilt
 
 HALF = Budget(params="50%")
-PAPER = replace(methods()["paper"](), learning=replace(methods()["paper"]().learning, per_run=False))
+PAPER = replace(methods.METHODS["paper"](), scores=replace(methods.paper().scores, per_run=False))
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -93,12 +93,12 @@ def test_a_finished_run_that_is_resumed_is_the_network_that_was_trained(space_of
 class Mine:
     """A rule of the user's own, as a plain class: its repr has its address in memory."""
 
-    made, read = AsBuilt.made, AsBuilt.read
+    incoming, outgoing = AsBuilt.incoming, AsBuilt.outgoing
 
 
 def test_a_policy_of_the_users_own_does_not_keep_a_run_from_going_on(space_of, tmp_path: Path) -> None:
     first, second = (
-        Growth("mlp", space_of("mlp"), replace(methods()["default"](), fresh=Mine()), epochs=4) for _ in range(2)
+        Growth("mlp", space_of("mlp"), replace(methods.METHODS["default"](), fresh=Mine()), epochs=4) for _ in range(2)
     )
     first.go(4).grower.checkpoint(tmp_path / "run")
     second.grower.resume(tmp_path / "run")
@@ -151,7 +151,7 @@ def test_sparse_gradients_of_an_embedding(preset: str) -> None:
     model = nn.Sequential(nn.Embedding(20, 8, sparse=True), nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 3))
     words = torch.randint(0, 20, (4, 5))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    grower = Grower(model, optimizer, words, budget=HALF, epochs=6, method=methods()[preset]())
+    grower = Grower(model, optimizer, words, budget=HALF, epochs=6, method=methods.METHODS[preset]())
     for _ in range(6):
         optimizer.zero_grad()
         loss(model(words)).backward()
@@ -194,7 +194,7 @@ def test_numbers_of_numpy_and_numbers_without_sense(space_of, tmp_path: Path) ->
     assert growth.grower.records[-1]["params"] <= 60
     with pytest.raises(MeristemError, match=r"widths must be whole numbers, got 4\.0 for a"):
         Growth("mlp", space_of("mlp"), direct({"a": 4.0, "b": 2}), epochs=4)
-    method = methods()["default"]()
+    method = methods.METHODS["default"]()
     method = replace(method, schedule=replace(method.schedule, peak=float("inf")))
     high = Growth("mlp", space_of("mlp"), method, budget=Budget(params="50%", spend="45%"), epochs=20)
     assert high.grower.expected_spend_frac <= 0.45

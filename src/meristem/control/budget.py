@@ -46,7 +46,9 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """From ``params=36%,macs=50%``."""
+        """From ``params=36%,macs=50%``; a single amount without a name is a share or number of the parameters."""
+        if "=" not in text and "," not in text:
+            return cls(params=text.strip())
         amounts: dict[str, Amount] = {}
         for piece in text.split(","):
             name, equals, amount = (part.strip() for part in piece.partition("="))

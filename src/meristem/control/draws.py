@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,15 +18,15 @@ def sigmoid(x: FloatArray) -> FloatArray:
     [0.0, 0.5, 1.0]
     """
     small = np.exp(-np.abs(x))
-    found: FloatArray = np.where(x >= 0, 1.0, small) / (1.0 + small)
-    return found
+    p: FloatArray = np.where(x >= 0, 1.0, small) / (1.0 + small)
+    return p
 
 
 def logit(p: FloatArray | float) -> FloatArray:
     """The inverse of :func:`sigmoid`."""
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-12, 1.0 - 1e-12)
-    found: FloatArray = np.log(p) - np.log1p(-p)
-    return found
+    x: FloatArray = np.log(p) - np.log1p(-p)
+    return x
 
 
 class Draw(Protocol):
@@ -67,3 +68,7 @@ class Ranked:
     def __call__(self, p: FloatArray, live: BoolArray, rng: np.random.Generator) -> BoolArray:
         drawn: BoolArray = p >= 0.5
         return drawn
+
+
+# The names by which a method's text chooses one.
+DRAWS: Mapping[str, Draw] = {"independent": Independent(), "even": Even(), "ranked": Ranked()}

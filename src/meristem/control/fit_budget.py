@@ -16,8 +16,8 @@ _AHEAD = 0.6  # by which the share of units that are live is ahead of that of th
 
 def even(space: Space) -> dict[str, FloatArray]:
     """The preference that gives every group the same share of its units, the first ones, and stages of their blocks."""
-    found = {name: -np.arange(group.units) / group.units for name, group in space.groups.items()}
-    return {**found, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}
+    in_order = {name: -np.arange(group.units) / group.units for name, group in space.groups.items()}
+    return {**in_order, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}
 
 
 def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
@@ -26,12 +26,12 @@ def in_stages(ordered: Mapping[Stage, Sequence[str]]) -> dict[str, FloatArray]:
     Those that always live count too. Stages take turns: blocks are large, and one at a time fits a plan better. Widths
     go ahead of them: a network of few wide layers learns faster than one of many narrow ones, above all a plain one.
     """
-    found = {}
+    preference = {}
     for turn, (stage, names) in enumerate(ordered.items()):
         count = stage.fixed + len(stage.blocks)
         for rank, name in enumerate(names):
-            found[name] = np.array([-_entry((stage.fixed + rank + turn / (2 * len(ordered))) / count)])
-    return found
+            preference[name] = np.array([-_entry((stage.fixed + rank + turn / (2 * len(ordered))) / count)])
+    return preference
 
 
 def _entry(share: float) -> float:
@@ -53,9 +53,9 @@ def fit(
     together. -inf keeps a unit out.
     """
     orders = {name: np.argsort(-values, kind="stable") for name, values in preference.items()}
-    least = {name: prices.space.groups[name].min_units for name in orders}
-    usable = {name: max(least[name], int((values > -np.inf).sum())) for name, values in preference.items()}
-    first = {name: min(-(-least[name] // align) * align, usable[name]) for name in orders}
+    fewest = {name: prices.space.groups[name].min_units for name in orders}
+    usable = {name: max(fewest[name], int((values > -np.inf).sum())) for name, values in preference.items()}
+    first = {name: min(-(-fewest[name] // align) * align, usable[name]) for name in orders}
     groups, sizes = _items(preference, orders, usable, first, align)
 
     def widths(count: int) -> dict[str, int]:
@@ -68,10 +68,10 @@ def fit(
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if prices.fits(widths(middle), limits) else (low, middle - 1)
-    found = _filled(prices, widths(low), groups[low:], sizes[low:], limits)
+    final = _filled(prices, widths(low), groups[low:], sizes[low:], limits)
     masks = {name: np.zeros(len(order), dtype=np.bool_) for name, order in orders.items()}
     for name, order in orders.items():
-        masks[name][order[: found[name]]] = True
+        masks[name][order[: final[name]]] = True
     return masks
 
 

@@ -1,136 +1,88 @@
-"""A method is a composition of policies; presets are functions that return one."""
+"""A method is a composition of small frozen policies: what the units are scored by, who decides, how it starts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from meristem.control.controller import Controller, Exact, Feedback, Keep
-from meristem.control.draws import Even
-from meristem.control.order import ImportancePerPrice, InStep
-from meristem.control.rivals.autogrow import AutoGrow
-from meristem.control.rivals.iss import Lasso, Survivors
+from meristem.control.controller import Controller
+from meristem.control.exact import Exact
+from meristem.control.first_network import GivenWidths, PlannedShare, Start
+from meristem.control.importance import Importance
+from meristem.control.order import InStep
+from meristem.control.pressure import Pressure
 from meristem.control.schedule import Schedule
-from meristem.control.scores import Chance, Descent, Importance, Learning, Nothing
-from meristem.control.temperature import PerUnit, Temperature
+from meristem.control.scores import Scores
+from meristem.control.temperature import TEMPERATURES, PerUnit, Temperature
+from meristem.control.text_settings import choice, number
+from meristem.cost.ledger import GROW
 from meristem.errors import MeristemError
-from meristem.gating.kinds import Open
-from meristem.surgery.fresh import AsBuilt, Fresh, RandomLastNorm, ZeroOutgoing
-
-PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
+from meristem.gating.kinds import GATE_KINDS, PLACEMENTS, GateKind, GatePlacement, Open
+from meristem.surgery.fresh import Fresh, ZeroOutgoing
 
 
-class GatePlacement(Enum):
-    """Where a gate multiplies: where its unit is read (the default) or where it is made (the paper's placement)."""
+@dataclass(frozen=True)
+class TrainingStage:
+    """A part of the run that the ledger counts by its own name; it ends at this progress."""
 
-    READING = "reading"
-    MAKING = "making"
+    name: str
+    until: float
 
 
 @dataclass(frozen=True)
 class Method:
-    """How a network grows.
+    """How a network grows, or is pruned, or stays.
 
-    ``learning`` moves the scores, ``controller`` turns them into the next network, ``schedule`` is the planned cost,
-    ``fresh`` what new units start with. ``freeze`` is the progress from which on structure stays and gates harden.
-    ``opening`` is how many epochs a fresh block takes to open; 0: it is open at once.
+    ``scores`` rate the units, ``controller`` turns ratings into the next network, ``schedule`` is the planned cost,
+    ``start`` the first network, ``pressure`` acts on weights at every step, ``fresh`` is what new units start with.
+    ``freeze`` is the progress from which on structure stays and gates harden. ``opening`` is how many epochs a fresh
+    block takes to open; 0: it is open at once. ``stages`` name the parts of the run, in order. A method that
+    ``ignores_budget`` trains the full network whatever the budget says.
     """
 
-    learning: Learning = Importance()
+    scores: Scores = Importance()
     controller: Controller = Exact(InStep())
     schedule: Schedule = Schedule()
-    temperature: Temperature = PerUnit()
+    start: Start = PlannedShare()
+    pressure: Pressure | None = None
+    gate: GateKind = choice(Open(), GATE_KINDS)
+    temperature: Temperature = choice(PerUnit(), TEMPERATURES)
+    placement: GatePlacement = choice(GatePlacement.READ, PLACEMENTS)
     fresh: Fresh = ZeroOutgoing()
-    freeze: float = 0.75
-    opening: float = 1.0
-    side: GatePlacement = GatePlacement.READING
-    widths: tuple[tuple[str, int], ...] | None = None  # of the start; None: the same share of every group
-    full_width: bool = False  # the start has all units, and no block that may be absent
-    native_scale: bool = False  # at the start, weights as wide as if the model had been built at that size
-    # Draws units to zero, whose scores are then the norms of their weights. The text of a method without one is as it
-    # was before there was any, because checkpoints hold it.
-    lasso: Lasso | None = field(default=None, repr=False)
+    freeze: float = number(0.75)
+    opening: float = number(1.0)
+    stages: tuple[TrainingStage, ...] = ()
+    ignores_budget: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.freeze <= 1:
             raise MeristemError(f"freeze must be a share of the run, got {self.freeze}")
         if not 0 <= self.opening < math.inf:
             raise MeristemError(f"opening must be a number of epochs, at least 0, got {self.opening}")
+        if self.gate.scales and not self.scores.trains_gates:
+            kind = type(self.scores).__name__
+            raise MeristemError(f"the gate {type(self.gate).__name__} needs scores that train gates, not {kind}")
 
+    @property
+    def grows(self) -> bool:
+        """Whether the structure changes during the run."""
+        return self.controller.grows
 
-def default() -> Method:
-    """The planned cost is met exactly at every epoch, groups grow in step, importance decides which units live."""
-    return Method()
+    @property
+    def has_budget(self) -> bool:
+        """Whether what it gives is meant to be compared at the budget."""
+        return self.controller.has_budget and not self.ignores_budget
 
+    @property
+    def needs_widths(self) -> bool:
+        """Whether :meth:`with_widths` must be called before it can be used."""
+        return self.start.needs_widths
 
-def search() -> Method:
-    """The default with groups that compete: more importance for the price of a unit makes a group wider.
+    def with_widths(self, widths: Mapping[str, int]) -> Method:
+        """The same method, starting with these widths."""
+        return replace(self, start=GivenWidths(tuple(widths.items())))
 
-    The importance of a group's units together says what the group is worth, so it is taken as it is
-    (``grace_epochs=0``).
-    """
-    return Method(learning=Importance(grace_epochs=0), controller=Exact(ImportancePerPrice()))
-
-
-def chance() -> Method:
-    """The default's growth with random instead of learned importance."""
-    return Method(learning=Chance())
-
-
-def gates() -> Method:
-    """Exact budgets with gates learned by gradient: forward value 1, sigma's slope, low-variance draws."""
-    return Method(learning=Descent(gate=Open()), controller=Exact(draw=Even()))
-
-
-def paper() -> Method:
-    """The letter of the paper: sigmoid gates, independent draws, feedback, one unit a group, no freeze.
-
-    In a run of as many steps as the paper's the gate learning rate is the paper's; in a shorter one it is higher.
-    """
-    schedule = Schedule(start=0.0, grow_until=0.0, peak=1.0)
-    return Method(Descent(), Feedback(), schedule, PerUnit(), AsBuilt(), freeze=1.0, opening=0.0)
-
-
-def uniform() -> Method:
-    """Nothing grows: every group has the same share of its units from the start, trained from scratch."""
-    return Method(Nothing(), Keep(), Schedule(start=1.0, grow_until=0.0, peak=1.0), freeze=0.0, native_scale=True)
-
-
-def direct(widths: Mapping[str, int]) -> Method:
-    """Nothing grows: a network of these widths, trained from scratch (direct design)."""
-    return replace(uniform(), widths=tuple(widths.items()))
-
-
-def autogrow() -> Method:
-    """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
-    schedule = Schedule(start=0.0, grow_until=0.0, peak=1.0)
-    return Method(Nothing(), AutoGrow(), schedule, fresh=RandomLastNorm(), opening=0.0, full_width=True)
-
-
-def paper_nas() -> Method:
-    """The letter of the paper in its comparison with architecture search: bases 2.0 for units, 0.1 for blocks."""
-    base, deep_base = 2.0, 0.1
-    return replace(paper(), learning=Descent(block_weight=deep_base / base), controller=Feedback(deep_base=base))
-
-
-def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
-    """The comparison for recurrent networks: the full network at first, whose units die under a group lasso (ISS).
-
-    After the last decision what is left is trained without the lasso.
-    """
-    schedule = Schedule(
-        start=math.inf, grow_until=0.0, peak=math.inf, hold_until=1.0, land_at=1.0
-    )  # all of it until the last decision
-    return Method(Nothing(), Survivors(compact), schedule, lasso=lasso or Lasso())
-
-
-def methods() -> dict[str, Callable[[], Method]]:
-    """All presets by name."""
-    return {"default": default, "search": search, "random": chance, "gates": gates, "paper": paper, "uniform": uniform}
-
-
-def named_methods() -> dict[str, Callable[[], Method]]:
-    """The presets, and those that are for growing depth or for comparison."""
-    return {**methods(), "paper-nas": paper_nas, "autogrow": autogrow, "iss": iss}
+    def stage_at(self, progress: float) -> str:
+        """The name of the stage in which an epoch lies that ends at this progress of growing."""
+        return next((stage.name for stage in self.stages if progress <= stage.until + 1e-9), GROW)

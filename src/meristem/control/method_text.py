@@ -1,76 +1,78 @@
-"""A method as text: the name of a preset, and with it, if wanted, some of the preset's numbers changed.
+"""A method's numbers and choices as text: ``peak=2.5``, ``temperature=global``.
 
-``default:peak=2.5`` is the default whose plan rises to two and a half times the budget, ``iss:strength=0.02`` is ISS
-with a stronger lasso. Text is what a command line, a run's file and a table can hold.
+Which there are is declared by the policies themselves (`control/text_settings.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from meristem.control.controller import Exact
-from meristem.control.method import Method, named_methods
+from meristem.control.method import Method
+from meristem.control.text_settings import TextSetting, nested_policies, text_settings
 from meristem.errors import MeristemError, nearest
 
-# By the part of a method that has them. A part may lack some: the controller of AutoGrow has no base.
-_NUMBERS = {
-    "learning": ("memory", "grace_epochs"),
-    "schedule": ("start", "grow_until", "peak", "hold_until", "land_at"),
-    "controller": ("align", "base", "deep_base", "every", "patience", "threshold"),
-    "lasso": ("strength", "threshold"),
-}
-_OWN = ("freeze", "opening")  # of the method itself
+_OF_TRAINED_GATES = ("gate", "temperature")  # without meaning where nothing trains gates
 
 
-def named_method(text: str, besides: Collection[str] = (), what: str = "method") -> Method:
-    """The method that the text stands for. What is refused is called ``what``; ``besides`` are names the user has, too.
+def method_settings(method: Method) -> dict[str, str]:
+    """What may be changed by text, and its present value as text."""
+    return {key: setting.write(value) for key, setting, value, _ in _settings(method)}
 
-    >>> named_method("default:peak=2.5:freeze=0.8").schedule.peak
+
+def changed_by_text(method: Method, name: str, changes: list[str]) -> Method:
+    """The method called ``name`` with changes like ``peak=2.5`` made to it, one after the other.
+
+    >>> changed_by_text(Method(), "default", ["peak=2.5", "freeze=0.8"]).schedule.peak
     2.5
     """
-    name, *changes = text.split(":")
-    if name in besides:
-        raise MeristemError(f"the {what} {name} has no numbers to be changed, got {text!r}")
-    if name not in (known := named_methods()):
-        raise MeristemError(f"there is no {what} {name!r}; {nearest(name, [*besides, *known])}")
-    method = known[name]()
     for change in changes:
-        key, equals, value = change.partition("=")
+        key, equals, text = (part.strip() for part in change.partition("="))
         if not equals:
-            raise MeristemError(f"the {what} {text!r} is not of the form NAME:KEY=VALUE, e.g. default:peak=2.5")
-        method = _changed(method, name, key.strip(), value.strip())
+            raise MeristemError(f"{change!r} is not of the form KEY=VALUE, e.g. {name}:peak=2.5")
+        method = _changed(method, name, key, text)
     return method
 
 
-def numbers(method: Method) -> dict[str, float]:
-    """What may be changed by name, and what it is."""
-    own = {key: getattr(method, key) for key in _OWN}
-    return {**own, **{key: getattr(part, key) for _, part, key in _places(method)}}
+def _settings(method: Method) -> Iterator[tuple[str, TextSetting, Any, tuple[str, ...]]]:
+    """Key, declaration, value and the path of fields to the policy that has it; the method's own come first."""
+    if not method.grows:
+        return
+    for key, setting in text_settings(method):
+        if method.scores.trains_gates or key not in _OF_TRAINED_GATES:
+            yield key, setting, getattr(method, key), ()
+    for field, policy in nested_policies(method):
+        if field == "schedule" and not method.controller.uses_schedule:
+            continue
+        if method.scores.trains_gates or field not in _OF_TRAINED_GATES:
+            yield from _nested_settings(policy, (field,))
 
 
-def _places(method: Method) -> Iterator[tuple[str, Any, str]]:
-    """Part by name, the part itself and a number of it. Only a plan that is followed has numbers worth changing."""
-    for name, keys in _NUMBERS.items():
-        part = getattr(method, name)
-        if name != "schedule" or isinstance(method.controller, Exact):
-            yield from ((name, part, key) for key in keys if hasattr(part, key))
+def _nested_settings(policy: Any, path: tuple[str, ...]) -> Iterator[tuple[str, TextSetting, Any, tuple[str, ...]]]:
+    for key, setting in text_settings(policy):
+        yield key, setting, getattr(policy, key), path
+    for field, inner in nested_policies(policy):
+        yield from _nested_settings(inner, (*path, field))
 
 
-def _changed(method: Method, name: str, key: str, value: str) -> Method:
-    known = numbers(method)
-    if key not in known:
-        raise MeristemError(f"the method {name} has no {key!r} to be changed; {nearest(key, list(known))}")
+def _changed(method: Method, name: str, key: str, text: str) -> Method:
+    settings = {setting[0]: setting for setting in reversed(list(_settings(method)))}
+    if not settings:
+        raise MeristemError(f"the method {name} has no numbers or choices to be changed, got {key}={text}")
+    if key not in settings:
+        keys = list(method_settings(method))
+        raise MeristemError(f"the method {name} has no {key!r} to be changed; {nearest(key, keys)}")
+    _, setting, _, path = settings[key]
     try:
-        number = type(known[key])(value)
-        if number != number:  # not a number, says float
-            raise ValueError
-    except ValueError:
-        kind = "whole number" if isinstance(known[key], int) else "number"
-        raise MeristemError(f"{key} of the method {name} must be a {kind}, got {value!r}") from None
-    if key in _OWN:
-        own: dict[str, Any] = {key: number}
-        return replace(method, **own)
-    part_name, part = next((part_name, part) for part_name, part, its in _places(method) if its == key)
-    return replace(method, **{part_name: replace(part, **{key: number})})
+        value = setting.read(text)
+    except (ValueError, KeyError):
+        raise MeristemError(f"{key} of the method {name} must be {setting.expected}, got {text!r}") from None
+    changed: Method = _replaced(method, path, key, value)
+    return changed
+
+
+def _replaced(policy: Any, path: tuple[str, ...], key: str, value: Any) -> Any:
+    if not path:
+        return replace(policy, **{key: value})
+    return replace(policy, **{path[0]: _replaced(getattr(policy, path[0]), path[1:], key, value)})

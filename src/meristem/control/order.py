@@ -1,4 +1,4 @@
-"""Which units are preferred to which: from the importance for live and absent units to one order for all groups."""
+"""Orders: which units are preferred to which, from their importance to one order over all groups."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from meristem.control.fit_budget import in_stages
+from meristem.control.text_settings import number
 from meristem.space.arrays import BoolArray, FloatArray, IntArray
 from meristem.space.space import Stage
 
@@ -17,8 +18,8 @@ _LAST = 1e6  # taken off the preference of what shall come in only when nothing 
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where all units stand: the importance for each, which are live, which ever were, and what a unit costs.
+class UnitStatus:
+    """What an order looks at: the importance of every unit, which are live, which ever were, and what a unit costs.
 
     The blocks of a stage compete as the units of a group do.
     """
@@ -45,10 +46,13 @@ class Standing:
         return names, importance, live, lived
 
 
-class Value(Protocol):
-    """A rule of preference: the higher, the sooner a unit lives."""
+class Order(Protocol):
+    """A rule of preference: the higher, the sooner a unit lives. ``uses_prices``: it looks at what units cost."""
 
-    def preference(self, standing: Standing) -> dict[str, FloatArray]: ...
+    @property
+    def uses_prices(self) -> bool: ...
+
+    def preference(self, status: UnitStatus) -> dict[str, FloatArray]: ...
 
 
 @dataclass(frozen=True)
@@ -56,20 +60,22 @@ class InStep:
     """All groups keep the same share of their units; importance decides which units of a group they are.
 
     >>> all_live = {"a": np.ones(2, bool)}
-    >>> InStep().preference(Standing({"a": np.array([3.0, 9.0])}, all_live, all_live, {}))["a"].tolist()
+    >>> InStep().preference(UnitStatus({"a": np.array([3.0, 9.0])}, all_live, all_live, {}))["a"].tolist()
     [-0.5, 0.0]
     """
 
-    def preference(self, standing: Standing) -> dict[str, FloatArray]:
-        found = {}
-        for name, values, live, lived in standing.groups():
-            found[name] = np.empty(len(values))
-            found[name][_ranked(values, live, lived)] = -np.arange(len(values)) / len(values)
+    uses_prices = False
+
+    def preference(self, status: UnitStatus) -> dict[str, FloatArray]:
+        preference = {}
+        for name, values, live, lived in status.groups():
+            preference[name] = np.empty(len(values))
+            preference[name][_ranked(values, live, lived)] = -np.arange(len(values)) / len(values)
         ordered = {}
-        for stage in standing.stages:
-            names, values, live, lived = standing.blocks(stage)
+        for stage in status.stages:
+            names, values, live, lived = status.blocks(stage)
             ordered[stage] = [names[index] for index in _ranked(values, live, lived)]
-        return {**found, **in_stages(ordered)}
+        return {**preference, **in_stages(ordered)}
 
 
 @dataclass(frozen=True)
@@ -78,24 +84,26 @@ class ImportancePerPrice:
 
     A live unit counts with its own importance. An absent one counts with what it would get if the group's
     importance were shared by one unit more, by two more, and so on: the more of them come in, the less each is
-    expected to add. Live units are preferred by ``loyalty`` (a factor): they go when the plan comes down or when they are as good as dead,
-    not because others might be better, since swapping units every epoch destroys training. In one epoch a group grows
-    by at most ``pace`` (a factor) as long as others can still grow: the importance of few units is noisy.
+    expected to add. Live units are preferred by ``loyalty`` (a factor): they go when the plan comes down or when they
+    are as good as dead, not because others might be better, since swapping units every epoch destroys training. In one
+    epoch a group grows by at most ``pace`` (a factor) as long as others can still grow: the importance of few units is
+    noisy.
     """
 
-    loyalty: float = 1000.0
-    pace: float = 2.0
+    loyalty: float = number(1000.0)
+    pace: float = number(2.0)
+    uses_prices = True
 
-    def preference(self, standing: Standing) -> dict[str, FloatArray]:
-        found = {}
-        for name, values, live, lived in standing.groups():
-            found[name] = self._worth(values, live, lived) - np.log(standing.prices[name])
-        usual = _usual_block(standing)
-        for stage in standing.stages:
-            names, values, live, lived = standing.blocks(stage)
-            for name, worth in zip(names, self._worth(values, live, lived, stage.fixed, usual), strict=True):
-                found[name] = np.array([worth - np.log(standing.prices[name])])
-        return found
+    def preference(self, status: UnitStatus) -> dict[str, FloatArray]:
+        preference = {}
+        for name, values, live, lived in status.groups():
+            preference[name] = self._worth(values, live, lived) - np.log(status.prices[name])
+        typical = _typical_block(status)
+        for stage in status.stages:
+            names, values, live, lived = status.blocks(stage)
+            for name, worth in zip(names, self._worth(values, live, lived, stage.fixed, typical), strict=True):
+                preference[name] = np.array([worth - np.log(status.prices[name])])
+        return preference
 
     def _worth(
         self, values: FloatArray, live: BoolArray, lived: BoolArray, fixed: int = 0, unknown: float = 0.0
@@ -114,12 +122,12 @@ class ImportancePerPrice:
         return worth
 
 
-def _usual_block(standing: Standing) -> float:
+def _typical_block(status: UnitStatus) -> float:
     """The importance of a live block, or, while there is none, of a live group as a whole."""
-    blocks = [values[live] for _, values, live, _ in map(standing.blocks, standing.stages)]
-    groups = [float(values[live].sum()) for _, values, live, _ in standing.groups()]
-    known = np.concatenate(blocks) if blocks else np.zeros(0)
-    return float(known.mean()) if len(known) else float(np.mean(groups)) if groups else 0.0
+    blocks = [values[live] for _, values, live, _ in map(status.blocks, status.stages)]
+    groups = [float(values[live].sum()) for _, values, live, _ in status.groups()]
+    live_blocks = np.concatenate(blocks) if blocks else np.zeros(0)
+    return float(live_blocks.mean()) if len(live_blocks) else float(np.mean(groups)) if groups else 0.0
 
 
 def _ranked(values: FloatArray, live: BoolArray, lived: BoolArray) -> IntArray:

@@ -35,3 +35,11 @@ class PlainSum:
 
     def weight(self, units: Mapping[str, int]) -> dict[str, float]:
         return dict.fromkeys(units, 1.0)
+
+
+# The names by which a method's text chooses one.
+PENALTIES: Mapping[str, Penalty] = {
+    "sum": PlainSum(),
+    "mean": MeanPerGroup(),
+    "sum-over-mean-width": SumOverMeanWidth(),
+}

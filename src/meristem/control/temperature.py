@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from meristem.control.text_settings import number
 from meristem.space.arrays import FloatArray
 
 
@@ -25,19 +27,19 @@ class PerUnit:
     """
 
     start: float = 1.0
-    final: float = 100.0
+    final: float = number(100.0)
 
     def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray:
-        found: FloatArray = self.start * self.final ** (drawn / epochs)
-        return found
+        beta: FloatArray = self.start * self.final ** (drawn / epochs)
+        return beta
 
 
 @dataclass(frozen=True)
-class Shared:
+class Global:
     """One temperature for all units: t is the epoch."""
 
     start: float = 1.0
-    final: float = 100.0
+    final: float = number(100.0)
 
     def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray:
         return np.full(drawn.shape, self.start * self.final ** (epoch / epochs))
@@ -51,9 +53,13 @@ class Decayed:
     """
 
     start: float = 1.0
-    final: float = 100.0
+    final: float = number(100.0)
 
     def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray:
         gamma = self.final ** (1.0 / epochs)
-        found: FloatArray = self.start * (1.0 + (gamma - 1.0) * lr_frac) ** drawn
-        return found
+        beta: FloatArray = self.start * (1.0 + (gamma - 1.0) * lr_frac) ** drawn
+        return beta
+
+
+# The names by which a method's text chooses one.
+TEMPERATURES: Mapping[str, Temperature] = {"unit": PerUnit(), "global": Global(), "decayed": Decayed()}

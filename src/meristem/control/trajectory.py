@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from meristem.control.budget import Budget
 from meristem.control.fit_budget import even, fit
-from meristem.control.schedule import Path, Schedule
+from meristem.control.schedule import CostPath, Schedule
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
 
@@ -19,7 +19,7 @@ _SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
 class Trajectory:
     """The highest cost of every epoch, as shares of the dense one."""
 
-    paths: Mapping[str, Path]
+    paths: Mapping[str, CostPath]
     caps: Mapping[str, float]  # the budget
     epochs: int  # of growing
     last_decision: int  # after so many epochs structure is decided for the last time
@@ -75,14 +75,14 @@ def plan_trajectory(
         trajectory = Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)
         if trajectory.spend_frac() <= spend:
             return trajectory
-    least = math.ceil(1000 * trajectory.spend_frac()) / 1000
+    needed = math.ceil(1000 * trajectory.spend_frac()) / 1000
     raise BudgetError(
         f"a spend of {spend:.1%} of the dense run cannot be kept with {budget}: growing as late as possible needs "
-        f"{least:.1%}; allow that, or a smaller network"
+        f"{needed:.1%}; allow that, or a smaller network"
     )
 
 
-def _paths(schedule: Schedule, caps: Mapping[str, float], prices: Prices) -> dict[str, Path]:
+def _paths(schedule: Schedule, caps: Mapping[str, float], prices: Prices) -> dict[str, CostPath]:
     return {name: schedule.path(prices.smallest[name], cap) for name, cap in caps.items()}
 
 

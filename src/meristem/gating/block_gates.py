@@ -1,4 +1,4 @@
-"""Gates of blocks: a live block gives `(1 - g) * x + g * block(x)`, and the task's pull on g is read on the way back.
+"""Gates of blocks: a live block returns `(1 - g) * x + g * block(x)`; the task's pull on g is read backwards.
 
 Blocks stay plain: a forward hook mixes, and a hook on the result reads `g * dL/dg = g * sum(dL/dy * (block(x) - x))`.
 The input and the output it needs are kept by torch for the backward pass anyway. The pulls of units are read from
@@ -34,7 +34,7 @@ class BlockGates(AttachableHooks):
         super().__init__()
         self._values, self._live, self._opening = values, live, opening or Opening(0.0)
         self._pulls: dict[str, Tensor] = {}
-        self._gauges: dict[str, GradProbe] = {}
+        self._probes: dict[str, GradProbe] = {}
         self._version = -1
         self.attach()
 
@@ -60,12 +60,12 @@ class BlockGates(AttachableHooks):
         for group, block in self._live.space.blocks.items():
             trained = [weight for weight in self._live.tree.module(block.path).parameters() if weight.requires_grad]
             if trained and trained[-1].numel():  # the last one has a gradient also where those before it have none
-                self._gauges[group] = GradProbe(trained[-1])
+                self._probes[group] = GradProbe(trained[-1])
 
     def _unwatch(self) -> None:
-        for gauge in self._gauges.values():
-            gauge.remove()
-        self._gauges, self._version = {}, -1
+        for probe in self._probes.values():
+            probe.remove()
+        self._probes, self._version = {}, -1
 
     def gate(self, group: str) -> Tensor | None:
         learned, opened = self._values(group), self._opening.value(group)
@@ -75,21 +75,21 @@ class BlockGates(AttachableHooks):
 
     def add(self, group: str, pull: Tensor) -> None:
         """What a backward pass gives; pulls add up as gradients do, and are forgotten when those are cleared."""
-        known, gauge = self._pulls.get(group), self._gauges.get(group)
-        if known is not None and gauge is not None:
-            known = gauge.still(known)
-        self._pulls[group] = pull if known is None else known + pull
+        earlier, probe = self._pulls.get(group), self._probes.get(group)
+        if earlier is not None and probe is not None:
+            earlier = probe.surviving(earlier)
+        self._pulls[group] = pull if earlier is None else earlier + pull
 
-    def taken(self) -> dict[str, Tensor]:
+    def take_pulls(self) -> dict[str, Tensor]:
         """The pull on each block's gate since the last time it was taken, as the gradients are now."""
         pulls, self._pulls = self._pulls, {}
-        made = {group: gauge.taken() for group, gauge in self._gauges.items()}
+        gradients = {group: probe.take_gradient() for group, probe in self._probes.items()}
         if is_distributed():
-            self._average(pulls, made)
-        factors = {group: gauge.factor(made[group]) for group, gauge in self._gauges.items()}
+            self._average(pulls, gradients)
+        factors = {group: probe.factor(gradients[group]) for group, probe in self._probes.items()}
         return {group: pull * torch.as_tensor(factors.get(group, 1.0)).to(pull) for group, pull in pulls.items()}
 
-    def _average(self, pulls: dict[str, Tensor], made: dict[str, Tensor | None]) -> None:
+    def _average(self, pulls: dict[str, Tensor], gradients: dict[str, Tensor | None]) -> None:
         """Each rank has seen its own samples; gates that went their own ways would make different networks of them."""
         live = self._live.masks
         groups = [group for group in self._live.space.blocks if live[group][0]]
@@ -97,41 +97,43 @@ class BlockGates(AttachableHooks):
             return
         nothing = torch.zeros((), device=next(self._live.model.parameters()).device)
         parts: list[Tensor] = [pulls.get(group, nothing).reshape(1) for group in groups]
-        watched = [group for group in groups if group in self._gauges]
+        watched = [group for group in groups if group in self._probes]
         for group in watched:
-            kept = made[group]
-            parts.append(nothing.expand(self._gauges[group].shape.numel()) if kept is None else kept.float().flatten())
+            gradient = gradients[group]
+            parts.append(
+                nothing.expand(self._probes[group].shape.numel()) if gradient is None else gradient.float().flatten()
+            )
         means = torch.split(mean_over_ranks(torch.cat(parts)), [part.numel() for part in parts])
         pulls.update({group: mean.reshape(()) for group, mean in zip(groups, means[: len(groups)], strict=True)})
-        made.update(zip(watched, means[len(groups) :], strict=True))
+        gradients.update(zip(watched, means[len(groups) :], strict=True))
 
 
 class _Mix:
-    """What one block gives."""
+    """A forward hook that mixes the input and the output of one block."""
 
-    def __init__(self, passing: BlockGates, group: str) -> None:
-        self._passing, self._group = passing, group
+    def __init__(self, block_gates: BlockGates, group: str) -> None:
+        self._block_gates, self._group = block_gates, group
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        """In a copy of the model, or a pickle of it, nobody listens."""
-        return _deaf, ()
+        """In a copy of the model, or a pickle of it, the hook does nothing."""
+        return _no_hook, ()
 
     def __call__(self, module: Any, args: Any, output: Any) -> Any:
         x, y = args[0], output[0] if isinstance(output, tuple) else output
-        gate = self._passing.gate(self._group)
+        gate = self._block_gates.gate(self._group)
         mixed = y if gate is None else torch.lerp(x.to(y.dtype), y, gate.to(y.dtype).reshape(()))
         if mixed.requires_grad:
-            mixed.register_hook(_Read(self._passing, self._group, x.detach(), y.detach(), gate))
+            mixed.register_hook(_ReadPull(self._block_gates, self._group, x.detach(), y.detach(), gate))
         if mixed is y:
             return None
         return (mixed, *output[1:]) if isinstance(output, tuple) else mixed
 
 
-class _Read:
+class _ReadPull:
     """Reads the pull when the gradient of the result is known."""
 
-    def __init__(self, passing: BlockGates, group: str, x: Tensor, y: Tensor, gate: Tensor | None) -> None:
-        self._passing, self._group, self._gate = passing, group, gate
+    def __init__(self, block_gates: BlockGates, group: str, x: Tensor, y: Tensor, gate: Tensor | None) -> None:
+        self._block_gates, self._group, self._gate = block_gates, group, gate
         self._x, self._y, self._versions = x, y, (x._version, y._version)
 
     def __call__(self, gradient: Tensor) -> None:
@@ -139,10 +141,10 @@ class _Read:
             return  # overwritten by what came next: nothing can be said about this step
         # In single precision: with half and a scaled loss the sum would overflow.
         pull = (gradient.float() * (self._y - self._x)).sum(dtype=torch.float32)
-        self._passing.add(self._group, pull if self._gate is None else pull * self._gate.detach().reshape(()))
+        self._block_gates.add(self._group, pull if self._gate is None else pull * self._gate.detach().reshape(()))
 
 
-def _deaf() -> Callable[..., None]:
+def _no_hook() -> Callable[..., None]:
     return _nothing
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import torch
@@ -69,3 +71,17 @@ class Open:
 
     def slope(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
         return Sigmoid().slope(score, beta, noise)
+
+
+# The names by which a method's text chooses one.
+GATE_KINDS: Mapping[str, GateKind] = {"sigmoid": Sigmoid(), "gumbel": Concrete(), "open": Open()}
+
+
+class GatePlacement(Enum):
+    """Where a gate multiplies."""
+
+    READ = "read"  # at the weights that read the unit: the default
+    FILTER = "filter"  # at the filter that makes the unit: the paper's placement
+
+
+PLACEMENTS: Mapping[str, GatePlacement] = {placement.value: placement for placement in GatePlacement}

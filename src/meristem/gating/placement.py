@@ -1,16 +1,18 @@
-"""Where a unit's gate multiplies: at the weights that read it, or at those that make it."""
+"""Where gates act: at the weights that read a unit, or at the filter that makes it."""
 
 from __future__ import annotations
 
+from meristem.gating.kinds import GatePlacement
+from meristem.space.paths import split_path
 from meristem.space.space import Role, Slot, Space
 
 
-def reading(space: Space) -> tuple[Slot, ...]:
-    """Every weight that reads units: the default. Right with and without norms, and exact to fold at export."""
-    return space.slots
+def gate_slots(space: Space, placement: GatePlacement) -> tuple[Slot, ...]:
+    """The module attributes that gates scale."""
+    return space.slots if placement is GatePlacement.READ else _filter_slots(space)
 
 
-def making(space: Space) -> tuple[Slot, ...]:
+def _filter_slots(space: Space) -> tuple[Slot, ...]:
     """Every weight that makes units, its bias included: the paper's placement.
 
     A norm behind it undoes the scale, so that the task then sends the gate no gradient.
@@ -23,6 +25,6 @@ def making(space: Space) -> tuple[Slot, ...]:
         if site.roles != {Role.OUT} or not tensor.is_parameter:
             continue
         for name in tensor.names:
-            owner, _, leaf = name.rpartition(".")
-            slots.append(Slot(runners.get(owner, owner), owner, leaf, site.tensor, site.dim))
+            owner, attribute = split_path(name)
+            slots.append(Slot(runners.get(owner, owner), owner, attribute, site.tensor, site.dim))
     return tuple(slots)

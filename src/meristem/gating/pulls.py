@@ -27,7 +27,7 @@ class Pulls:
         self._version = -1
         self._reads: list[tuple[nn.Parameter, int, list[tuple[Tensor, Tensor | None]]]] = []
         self._size = 0
-        self._places: dict[str, int] = {}  # of blocks
+        self._block_places: dict[str, int] = {}
 
     def __call__(self) -> Tensor:
         if self._version != self.live.version:
@@ -42,34 +42,26 @@ class Pulls:
             for place, at in parts:
                 total.index_add_(0, place, (along if at is None else along[at]).to(total.device))
         total = torch.zeros(self._size) if total is None else total
-        for group, pull in self._blocks.taken().items() if self._blocks is not None else ():
-            if group in self._places:
-                total[self._places[group]] = pull.to(total.device)
+        for group, pull in self._blocks.take_pulls().items() if self._blocks is not None else ():
+            if group in self._block_places:
+                total[self._block_places[group]] = pull.to(total.device)
         return total
 
     def _index(self) -> None:
         live, space = self.live, self.live.space
-        masks = live.active
-        first, places = 0, {}
-        for name, mask in masks.items():
-            places[name] = first + np.cumsum(mask) - 1
-            first += int(mask.sum())
-        self._size, self._version, self._reads = first, live.version, []
-        self._places = {group: int(places[group][0]) for group in space.blocks if masks[group][0]}
-        home = next((parameter.device for parameter in live.model.parameters()), torch.device("cpu"))
+        index, active = live.active_index, live.active
+        self._size, self._version, self._reads = index.size, live.version, []
+        self._block_places = {group: index.offset(group) for group in space.blocks if active[group][0]}
+        device = next((parameter.device for parameter in live.model.parameters()), torch.device("cpu"))
         for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self._slots):
             weight = live.tree.tensor(tensor)
             if not weight.numel():  # of an absent block
                 continue
             assert isinstance(weight, nn.Parameter)
-            positions = live.positions(space.axes(tensor)[dim])
             parts: list[tuple[Tensor, Tensor | None]] = []
-            for part in space.axes(tensor)[dim].parts:
-                if part.group in space.blocks:  # a block is not read by a weight
-                    continue
-                units = part.units[positions]
+            for group, units in live.owners(space.axes(tensor)[dim]):
                 owned = np.flatnonzero(units >= 0)
-                place = torch.from_numpy(places[part.group][units[owned]]).to(home)
+                place = torch.from_numpy(index.places(group)[units[owned]]).to(device)
                 at = None if len(owned) == len(units) else torch.from_numpy(owned).to(weight.device)
                 parts.append((place, at))
             self._reads.append((weight, dim, parts))

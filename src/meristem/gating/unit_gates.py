@@ -17,10 +17,10 @@ from torch.utils.hooks import RemovableHandle
 
 from meristem.errors import SurgeryError
 from meristem.gating.hooks import AttachableHooks
-from meristem.space.arrays import IntArray
 from meristem.space.axis import Axis
 from meristem.space.space import Slot
 from meristem.surgery.live import Live
+from meristem.surgery.live_index import live_places
 
 Values = Callable[[str], Tensor | None]  # group -> the gates of its live units, in order; None: not gated
 
@@ -29,7 +29,7 @@ class Gates(AttachableHooks):
     """Gates attached to a live model until :meth:`detach`.
 
     ``values(group)`` is asked at every forward pass, so it may be a parameter, a function of scores, or a constant.
-    ``slots`` are the places that are scaled, see ``meristem.gating.placement``; by default those that read units.
+    ``slots`` are the attributes that are scaled, see `gating/placement.py`; by default those that read units.
     """
 
     def __init__(self, live: Live, values: Values, slots: Sequence[Slot] | None = None) -> None:
@@ -95,17 +95,11 @@ class Gates(AttachableHooks):
 
 def _live_parts(live: Live, axis: Axis) -> list[tuple[str, Tensor, Tensor | None]]:
     """Per part: the group, for every live position the place of its unit among the live ones, and which are owned."""
-    positions = live.positions(axis)
     parts = []
-    masks = live.masks
-    for part in axis.parts:
-        if part.group in live.space.blocks:  # a block has a gate of its own, see blocks.py
-            continue
-        place: IntArray = np.cumsum(masks[part.group]) - 1
-        units = part.units[positions]
+    for group, units in live.owners(axis):  # a block has a gate of its own, see block_gates.py
         owned = units >= 0
-        index = torch.from_numpy(place[np.maximum(units, 0)] * owned)
-        parts.append((part.group, index, None if owned.all() else torch.from_numpy(owned)))
+        index = torch.from_numpy(live_places(live.masks[group])[np.maximum(units, 0)] * owned)
+        parts.append((group, index, None if owned.all() else torch.from_numpy(owned)))
     return parts
 
 

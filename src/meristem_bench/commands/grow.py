@@ -16,7 +16,6 @@ from meristem_bench.commands.report import report_hint, require_matplotlib, writ
 from meristem_bench.recipes.lookup import find_run, run_in_folder
 from meristem_bench.runs.description import CHANGEABLE_ON_RESUME
 from meristem_bench.runs.folder import Folder, free_folder, latest_folder
-from meristem_bench.runs.growth import DENSE
 from meristem_bench.runs.loop import run_to_end
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
@@ -53,7 +52,7 @@ def grow(args: argparse.Namespace) -> int:
         progress.end()
     print()
     print(result_table(result, dense))
-    if dense is None and not run.growth.is_dense:
+    if dense is None and not run.growth.policies.ignores_budget:
         command = f"meristem grow{_recipe_flag(args)} --resume {shlex.quote(str(folder.path))} --with-dense"
         print(f"\nTo train the full model for comparison: {command}")
     print(f"\nEverything is in {folder.path}; the network itself in {folder.model}")
@@ -66,9 +65,9 @@ def _run_with_dense(
 ) -> tuple[Result, Result | None]:
     """The result of the run, then that of the full model if it is wanted or was begun before."""
     result = _result(args, run, folder, progress)
-    if run.growth.is_dense or not (args.with_dense or folder.dense.description.exists()):
+    if run.growth.policies.ignores_budget or not (args.with_dense or folder.dense.description.exists()):
         return result, None
-    return result, _result(args, run.replace(method=DENSE), folder.dense, progress)
+    return result, _result(args, run.replace(method="dense"), folder.dense, progress)
 
 
 def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> Result:

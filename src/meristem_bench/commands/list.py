@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from meristem.control.method import named_methods
+from meristem.methods import METHODS
 from meristem_bench.recipes import DENSE_SUFFIX, RECIPES
-from meristem_bench.runs.growth import DENSE, DIRECT
 
 
 def show(args: argparse.Namespace) -> int:
     recipes = {name: make().about for name, make in RECIPES.items() if not name.endswith(DENSE_SUFFIX)}
     recipes[f"NAME{DENSE_SUFFIX}"] = "Each of them as the full model, trained the same way."
-    methods = {name: (make.__doc__ or "").partition("\n")[0] for name, make in named_methods().items()}
-    methods[DENSE] = "Nothing grows: the full model is trained as it is."
-    methods[DIRECT] = "Nothing grows: the widths of a finished run (--set widths=RUN), trained from scratch."
+    methods = {name: (make.__doc__ or "").partition("\n")[0] for name, make in METHODS.items()}
     for title, sentences in (
         ("recipes: meristem grow NAME", recipes),
         ("methods: --method NAME, or NAME:KEY=VALUE with a number of it changed", methods),

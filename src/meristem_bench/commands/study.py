@@ -17,7 +17,6 @@ from meristem_bench.commands.arguments import settings_from_flags, whole_number
 from meristem_bench.commands.report import report_hint, require_matplotlib, write_report_into
 from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.growth import DENSE
 from meristem_bench.runs.run import Run
 from meristem_bench.show.result_tables import comparison_table
 from meristem_bench.studies.execution import is_done, run_cases
@@ -30,7 +29,7 @@ def seeds(args: argparse.Namespace) -> int:
     run = _shared_run(args, source)
     if args.resume is not None:
         raise MeristemError("runs of several seeds go on when the same command is given again: leave out --resume")
-    arms = (GROWN, DENSE) if args.with_dense and not run.growth.is_dense else (GROWN,)
+    arms = (GROWN, "dense") if args.with_dense and not run.growth.policies.ignores_budget else (GROWN,)
     out = Path(args.out or Path("runs") / f"{run.name}-seeds")
     study = Study(source, run, arms, (run.growth.budget,), _seeds(args, run), out, threads=_threads(args))
     return _run_studies(args, [study], out)

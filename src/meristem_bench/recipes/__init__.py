@@ -5,7 +5,6 @@ from collections.abc import Callable
 from meristem_bench.recipes import cifar, deep, imagenet, voc, words
 from meristem_bench.recipes.digits import digits
 from meristem_bench.runs import Run
-from meristem_bench.runs.growth import DENSE
 
 Recipe = Callable[[], Run]
 DENSE_SUFFIX = "-dense"
@@ -17,7 +16,7 @@ def _dense(recipe: Recipe) -> Recipe:
     def dense_recipe() -> Run:
         run = recipe()
         about = f"The full model of {run.name}, trained the same way."
-        return run.replace(name=f"{run.name}{DENSE_SUFFIX}", about=about, method=DENSE)
+        return run.replace(name=f"{run.name}{DENSE_SUFFIX}", about=about, method="dense")
 
     return dense_recipe
 

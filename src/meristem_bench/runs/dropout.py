@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meristem.control.method_text import named_method
 from meristem_bench.runs.growth import Growth
 from meristem_bench.runs.settings import Share, check_settings
 
@@ -18,8 +17,8 @@ class Dropout:
         check_settings(self)
 
     def kept_share(self, growth: Growth) -> float:
-        """The share kept under a method. A lasso regularises as dropout does: under it the weaker of the two holds."""
-        if growth.is_dense:
+        """The share kept under a method. Pressure on weights regularises as dropout does: then the weaker one holds."""
+        method = growth.policies
+        if method.ignores_budget:
             return self.keep_dense or self.keep
-        lasso = not growth.needs_widths and named_method(growth.method).lasso
-        return max(self.keep, self.keep_dense) if lasso else self.keep
+        return self.keep if method.pressure is None else max(self.keep, self.keep_dense)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,9 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
-from meristem.control.budget import Budget
-from meristem.control.method import Method, direct, uniform
-from meristem.control.method_text import named_method
+from meristem.control.method import Method
 from meristem.errors import FileError, MeristemError, TraceError
 from meristem.grower import Grower
 from meristem.space.space import Space
@@ -101,7 +98,7 @@ def build(run: Run, history: Path | None) -> Training:
         optimizer,
         example,
         space=trace_model(run, model, example),
-        budget=Budget(params="100%") if run.growth.is_dense else run.growth.budget,
+        budget=run.growth.budget,
         epochs=run.epochs,
         fine_tune=run.fine_tuning.epochs,
         method=method_of(run),
@@ -109,7 +106,7 @@ def build(run: Run, history: Path | None) -> Training:
         batch_size=run.batch,
         history=history,
     )
-    if run.growth.needs_widths:
+    if run.growth.policies.needs_widths:
         grower.ledger = grower.ledger.with_other_runs(float(retrained_result(run)["spend_macs"]))
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
 
@@ -174,16 +171,17 @@ def build_model(run: Run, data: Data | None = None) -> nn.Module:
 
 def method_of(run: Run) -> Method:
     """The method of the run, with widths to train if it needs some."""
-    if run.growth.is_dense:  # a network of fixed size whose size is all of it
-        return dataclasses.replace(uniform(), native_scale=False)
-    return direct(retrained_result(run)["widths"]) if run.growth.needs_widths else named_method(run.growth.method)
+    method = run.growth.policies
+    return method.with_widths(retrained_result(run)["widths"]) if method.needs_widths else method
 
 
 def retrained_result(run: Run) -> Result:
     """The result of the run whose network is trained from scratch."""
     widths = run.growth.widths
     if widths is None:
-        raise MeristemError("the method direct needs the folder of a finished run: --set widths=runs/digits-seed0")
+        raise MeristemError(
+            f"the method {run.growth.method} needs the folder of a finished run: --set widths=runs/digits-seed0"
+        )
     result = finished_result(Folder(Path(widths)))
     if result is None or not isinstance(result.get("widths"), dict):
         raise MeristemError(f"{widths} is not the folder of a finished run, so it has no widths to train")

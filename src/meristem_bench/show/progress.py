@@ -36,8 +36,12 @@ class Progress:
     def start(self, run: Run, grower: Grower) -> None:
         self._done, self._epochs, self._units = grower.epoch, run.all_epochs, sum(grower.space.full.values()) or 1
         self._metric, self._text = metric(run.task.headline), "starting"
-        plan = "the full model" if run.growth.is_dense else f"budget {run.growth.budget}  method {run.growth.method}"
-        if not run.growth.is_dense and grower.method.controller.follows_plan:
+        plan = (
+            "the full model"
+            if run.growth.policies.ignores_budget
+            else f"budget {run.growth.budget}  method {run.growth.method}"
+        )
+        if not run.growth.policies.ignores_budget and grower.method.controller.follows_plan:
             plan += f"  planned spend {percent(grower.expected_spend_frac)}"
         epochs = f"{run.epochs} epoch{'s' * (run.epochs > 1)}"
         epochs += f" and {run.fine_tuning.epochs} of fine-tuning" if run.fine_tuning.epochs else ""
@@ -45,7 +49,7 @@ class Progress:
         if self._done:
             self._region.print_line(f"resumed after epoch {self._done}")
         self._ends = [time.perf_counter()]
-        grows = not run.growth.is_dense  # bars that are full and stay so say nothing
+        grows = not run.growth.policies.ignores_budget  # bars that are full and stay so say nothing
         self._view = GrowerView(grower) if self._region.redraws and not self._plain and grows else None
 
     def batch(self, step: int, steps: int) -> None:

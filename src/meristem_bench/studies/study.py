@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from meristem.control.budget import Budget
-from meristem.control.method_text import named_method
-from meristem.control.rivals.autogrow import AutoGrow
+from meristem.control.method import Method
 from meristem.errors import MeristemError
 from meristem.io.atomic import replace_file
+from meristem.methods import parse_method
 from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.growth import DENSE, DIRECT
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.settings import budget_text
@@ -61,23 +60,36 @@ class Study:
     threads: int = 0  # of a run whose settings do not say; one that was begun keeps its own
 
     def __post_init__(self) -> None:
-        for arm in self.arms:
-            if arm not in (GROWN, DENSE, DIRECT):
-                named_method(arm, besides=(GROWN, DENSE, DIRECT), what="arm")
-        if self.by_budget and GROWN in self.arms and self.run.growth.method in (DENSE, DIRECT):
+        methods = {arm: self.method(arm) for arm in self.arms}
+        own = self.run.growth.policies
+        if self.by_budget and GROWN in self.arms and (own.ignores_budget or own.needs_widths):
             raise MeristemError(f"nothing grows under the method {self.run.growth.method}; name it by --arms instead")
-        if DIRECT in self.arms and GROWN not in self.arms:
-            raise MeristemError("the arm direct trains the widths of the arm grown: name both")
+        for arm, method in methods.items():
+            if method.needs_widths and GROWN not in self.arms:
+                raise MeristemError(f"the arm {arm} trains the widths of the arm grown: name both")
+
+    def method(self, arm: str) -> Method:
+        """The method of an arm, which is its name but for the arm of the run's own method."""
+        return self.run.growth.policies if arm == GROWN else parse_method(arm, what="arm", more_names=(GROWN,))
+
+    def _has_budget(self, arm: str) -> bool:
+        """Whether an arm is run under each budget; one that finds its size by itself is run once."""
+        return arm == GROWN or self.method(arm).has_budget
 
     def cases(self) -> Iterator[Case]:
         """All runs, in the order in which they are run: direct design comes after what it is made from."""
-        arms = sorted(dict.fromkeys(self.arms), key=lambda arm: (arm == DENSE, arm == DIRECT))
+        arms = sorted(dict.fromkeys(self.arms), key=self._run_order)
         for seed, budget, arm in itertools.product(self.seeds, self.budgets, arms):
-            if _has_budget(arm):
+            if self._has_budget(arm):
                 yield Case(arm, budget, seed)
         for arm, seed in itertools.product(arms, self.seeds):
-            if not _has_budget(arm):
+            if not self._has_budget(arm):
                 yield Case(arm, None, seed)
+
+    def _run_order(self, arm: str) -> tuple[bool, bool]:
+        """The full model last, direct design before it."""
+        method = self.method(arm)
+        return arm != GROWN and method.ignores_budget, arm != GROWN and method.needs_widths
 
     def folder(self, case: Case) -> Folder:
         within = self.out / budget_text(case.budget) if case.budget and self.by_budget else self.out
@@ -104,22 +116,26 @@ class Study:
     def _changes(self, case: Case) -> dict[str, Any]:
         """How the run of a case differs from what all cases share."""
         changes: dict[str, Any] = {"seed": case.seed}
-        if case.arm != DENSE:  # which needs none said
+        if case.arm == GROWN or not self.method(case.arm).ignores_budget:
             changes["budget"] = case.budget or Budget(params="100%")
         if case.arm != GROWN:
             changes["method"] = case.arm
-        if case.arm == DIRECT:
+        if self._retrains(case):
             changes["widths"] = str(self.folder(case.with_arm(GROWN)).path.resolve())
         return changes
+
+    def _retrains(self, case: Case) -> bool:
+        """Whether a case trains the network of the arm grown from scratch."""
+        return case.arm != GROWN and self.method(case.arm).needs_widths
 
     def result(self, case: Case) -> Result | None:
         """The result, if there is one. A direct design that is the uniform network is not trained twice."""
         result = finished_result(self.folder(case))
-        if result is None and case.arm == DIRECT:
+        if result is None and self._retrains(case):
             grown, uniform = (finished_result(self.folder(case.with_arm(arm))) for arm in (GROWN, UNIFORM))
             if grown and uniform and grown["widths"] == uniform["widths"]:
                 total = uniform["spend_frac"] + grown["spend_macs"] / uniform["full"]["spend_macs"]
-                return {**uniform, "method": DIRECT, "total_spend_frac": total}
+                return {**uniform, "method": case.arm, "total_spend_frac": total}
         return result
 
     def can_start(self, case: Case, unfinished: Collection[Case]) -> bool:
@@ -127,7 +143,7 @@ class Study:
 
         A direct design needs the grown network, and waits for the uniform one, which may be the same.
         """
-        if case.arm != DIRECT:
+        if not self._retrains(case):
             return True
         return self.result(case.with_arm(GROWN)) is not None and case.with_arm(UNIFORM) not in unfinished
 
@@ -141,7 +157,8 @@ class Study:
 
     def _table_order(self, case: Case) -> tuple[bool, bool, int]:
         """The full model first, then budget by budget, then what has none."""
-        return case.arm != DENSE, case.budget is None, self.budgets.index(case.budget) if case.budget else 0
+        full = case.arm != GROWN and self.method(case.arm).ignores_budget
+        return not full, case.budget is None, self.budgets.index(case.budget) if case.budget else 0
 
     def write_table(self) -> Path:
         """Write all results as ``results.csv``, one line per run."""
@@ -160,8 +177,3 @@ class Study:
 
         replace_file(path, write)
         return path
-
-
-def _has_budget(arm: str) -> bool:
-    """AutoGrow finds the size of its network by itself; held to that of another it would not be compared as it is."""
-    return arm in (GROWN, DIRECT) or (arm != DENSE and not isinstance(named_method(arm).controller, AutoGrow))

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 import meristem
-from meristem.control.method import paper_nas
+from meristem.methods import paper_nas
 from meristem_bench.cli import main
 from meristem_bench.models.mobilenet import MobileNetV1
 from meristem_bench.recipes import RECIPES
@@ -160,7 +160,7 @@ def test_the_search_has_the_papers_budget_and_bases() -> None:
     assert run.growth.budget.params == 7_000_000
     assert (run.growth.method, run.growth.depth) == ("paper-nas", True)
     assert method.controller.deep_base == 2.0
-    assert method.controller.deep_base * method.learning.block_weight == pytest.approx(0.1)
+    assert method.controller.deep_base * method.scores.block_weight == pytest.approx(0.1)
 
 
 # --- carrying them out ---

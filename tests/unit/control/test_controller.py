@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import meristem
+from growing import PRESETS
 from meristem import methods
-from meristem.control.controller import Controller, Exact, Feedback, View, solve_push
+from meristem.control.controller import Controller, View
 from meristem.control.draws import Even, Independent, sigmoid
+from meristem.control.exact import Exact, solve_push
+from meristem.control.feedback import Feedback
 from meristem.control.fit_budget import fit
 from meristem.cost.price import Prices
 from meristem.space.arrays import FloatArray
@@ -113,7 +116,7 @@ def test_exact_stands_at_or_just_under_the_plan(seed: int, params: float, macs: 
     """Whatever proposes: not above a limit (unless the smallest network is), no group empty, no unit left that fits."""
     limits = {"params": max(params, prices().smallest["params"]), "macs": max(macs, prices().smallest["macs"])}
     seen = view(seed, limits=limits)
-    default = methods()["default"]().controller
+    default = methods.METHODS["default"]().controller
     for controller in (Exact(), Exact(draw=Even()), Exact(draw=Independent()), default):
         found = widths(controller.decide(seen, np.random.default_rng(seed)).live)
         assert min(found.values()) >= 1
@@ -207,10 +210,10 @@ def test_feedback_never_empties_a_group() -> None:
 # --- all ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", methods())
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("last", [False, True])
 def test_deciding_never_mutates(preset: str, last: bool) -> None:
-    controller: Controller = methods()[preset]().controller
+    controller: Controller = methods.METHODS[preset]().controller
     seen, same = view(last=last), view(last=last)
     controller.decide(seen, np.random.default_rng(0))
     for field in ("scores", "beta", "live", "lived"):

@@ -7,48 +7,61 @@ from dataclasses import replace
 
 import pytest
 
-from meristem.control.method import autogrow, default, iss, named_methods, paper, search
-from meristem.control.method_text import named_method, numbers
+from meristem.control.method_text import method_settings
+from meristem.control.penalty import PlainSum
 from meristem.control.rivals.autogrow import AutoGrow
 from meristem.control.rivals.iss import Lasso
+from meristem.control.temperature import Global
 from meristem.errors import MeristemError
+from meristem.gating.kinds import Concrete, GatePlacement
+from meristem.methods import METHODS, autogrow, default, dense, iss, paper, parse_method, search, uniform
 
 
-@pytest.mark.parametrize("name", named_methods())
+@pytest.mark.parametrize("name", METHODS)
 def test_a_name_alone_is_the_preset(name: str) -> None:
-    assert named_method(name) == named_methods()[name]()
+    assert parse_method(name) == METHODS[name]()
 
 
 def test_numbers_are_changed_where_they_belong() -> None:
     schedule = default().schedule
-    assert named_method("default:peak=2.5") == replace(default(), schedule=replace(schedule, peak=2.5))
-    assert named_method("search: start = 0 :freeze=0.8") == replace(
+    assert parse_method("default:peak=2.5") == replace(default(), schedule=replace(schedule, peak=2.5))
+    assert parse_method("search: start = 0 :freeze=0.8") == replace(
         search(), schedule=replace(schedule, start=0.0), freeze=0.8
     )
-    assert named_method("iss:strength=0.02:threshold=1e-3") == iss(Lasso(0.02, 1e-3))
-    assert named_method("autogrow:every=2:threshold=0.1").controller == AutoGrow(every=2, threshold=0.1)
-    assert named_method("default:peak=inf").schedule.peak == math.inf
+    assert parse_method("iss:strength=0.02:threshold=1e-3") == iss(Lasso(0.02, 1e-3))
+    assert parse_method("autogrow:every=2:threshold=0.1").controller == AutoGrow(every=2, threshold=0.1)
+    assert parse_method("default:peak=inf").schedule.peak == math.inf
 
 
 def test_whatever_can_be_changed_can_be_said() -> None:
-    for name, make in named_methods().items():
-        text = ":".join([name, *(f"{key}={value}" for key, value in numbers(make()).items())])
-        assert named_method(text) == make(), text
-    assert "peak" not in numbers(paper()), "nothing follows it"
-    assert set(numbers(autogrow())) == {"freeze", "opening", "every", "patience", "threshold"}
+    for name, make in METHODS.items():
+        text = ":".join([name, *(f"{key}={value}" for key, value in method_settings(make()).items())])
+        assert parse_method(text) == make(), text
+    assert "peak" not in method_settings(paper()), "nothing follows it"
+    assert set(method_settings(autogrow())) == {"placement", "freeze", "opening", "every", "patience", "threshold"}
+    assert not method_settings(uniform()), "nothing grows"
+    assert not method_settings(dense())
+
+
+def test_choices_are_reached_by_their_names() -> None:
+    method = parse_method("paper:temperature=global:gate=gumbel:placement=filter:penalty=sum:base=1")
+    assert (method.temperature, method.gate, method.placement) == (Global(), Concrete(), GatePlacement.FILTER)
+    assert method.scores == replace(paper().scores, penalty=PlainSum())
+    assert method.controller == replace(paper().controller, base=1.0)
+    assert parse_method("paper:temperature=global:final=50").temperature == Global(final=50.0)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("defualt", "there is no method 'defualt'; did you mean default? There are: dense, default, search"),
+        ("defualt", "there is no method 'defualt'; did you mean default? There are: default, search"),
         (
             "default:peek=2",
-            "the method default has no 'peek' to be changed; did you mean peak? There are: freeze, opening, memory",
+            "the method default has no 'peek' to be changed; did you mean peak? There are: placement, freeze, opening",
         ),
-        ("uniform:peak=2", "the method uniform has no 'peak' to be changed; There are: freeze"),
-        ("default:peak", "the method 'default:peak' is not of the form NAME:KEY=VALUE, e.g. default:peak=2.5"),
-        ("default:", "the method 'default:' is not of the form NAME:KEY=VALUE"),
+        ("uniform:peak=2", "the method uniform has no numbers or choices to be changed, got peak=2"),
+        ("default:peak", "'peak' is not of the form KEY=VALUE, e.g. default:peak=2.5"),
+        ("default:", "'' is not of the form KEY=VALUE, e.g. default:peak=2.5"),
         ("default:peak=high", "peak of the method default must be a number, got 'high'"),
         ("default:peak=nan", "peak of the method default must be a number, got 'nan'"),
         ("default:peak=-1", "the peak of a schedule must be a number of at least 0, got -1.0"),
@@ -61,12 +74,14 @@ def test_whatever_can_be_changed_can_be_said() -> None:
         ("autogrow:every=1.5", "every of the method autogrow must be a whole number, got '1.5'"),
         ("autogrow:every=0", "every must be a number of epochs of at least 1, got 0"),
         ("autogrow:patience=3", "patience must be a share of the run"),
+        ("paper:temperature=cold", "temperature of the method paper must be one of unit, global, decayed, got 'cold'"),
+        ("default:temperature=global", "the method default has no 'temperature' to be changed"),
         ("iss:strength=-1", "the strength of a lasso must be a number of at least 0, got -1.0"),
-        ("dense:peak=2", "the method dense has no numbers to be changed, got 'dense:peak=2'"),
+        ("dense:peak=2", "the method dense has no numbers or choices to be changed, got peak=2"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_sentence(text: str, message: str) -> None:
     with pytest.raises(MeristemError) as told:
-        named_method(text, besides=("dense",))
+        parse_method(text)
     assert message in str(told.value)
     assert "\n" not in str(told.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meristem.control.order import ImportancePerPrice, InStep, Standing
+from meristem.control.order import ImportancePerPrice, InStep, UnitStatus
 from meristem.space.arrays import BoolArray, FloatArray
 
 
@@ -13,8 +13,8 @@ def flags(text: str) -> BoolArray:
     return np.array([letter == "1" for letter in text])
 
 
-def standing(importance: list[float], live: str, lived: str, price: float = 1.0) -> Standing:
-    return Standing({"a": np.array(importance)}, {"a": flags(live)}, {"a": flags(lived)}, {"a": price})
+def standing(importance: list[float], live: str, lived: str, price: float = 1.0) -> UnitStatus:
+    return UnitStatus({"a": np.array(importance)}, {"a": flags(live)}, {"a": flags(lived)}, {"a": price})
 
 
 def order(preference: FloatArray) -> list[int]:
@@ -31,7 +31,7 @@ def test_live_by_evidence_then_new_units_then_stored_ones(value: InStep | Import
 def test_in_step_gives_every_group_the_same_share() -> None:
     importance = {"wide": np.arange(8.0), "narrow": np.arange(2.0)}
     live = {name: np.ones(len(values), dtype=np.bool_) for name, values in importance.items()}
-    found = InStep().preference(Standing(importance, live, live, {}))
+    found = InStep().preference(UnitStatus(importance, live, live, {}))
     for share in (0.25, 0.5, 0.75):
         kept = {name: (values > -share).sum() / len(values) for name, values in found.items()}
         assert kept["wide"] == share

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meristem.control.schedule import Path, Schedule
+from meristem.control.schedule import CostPath, Schedule
 from meristem.errors import MeristemError
 
 share = st.floats(1e-3, 1.0)
@@ -17,7 +17,7 @@ courses = st.builds(Schedule, progress, progress, st.floats(0.1, 5.0), progress,
 
 
 def test_path_passes_through_its_points_geometrically() -> None:
-    path = Path(((0.2, 0.04), (0.6, 0.64), (0.8, 0.16)))
+    path = CostPath(((0.2, 0.04), (0.6, 0.64), (0.8, 0.16)))
     for at, value in path.points:
         assert path.at(at) == pytest.approx(value)
     assert path.at(0.4) == pytest.approx(math.sqrt(0.04 * 0.64))
@@ -28,18 +28,18 @@ def test_path_passes_through_its_points_geometrically() -> None:
 
 def test_a_jump() -> None:
     """Two points at one progress: the first counts there, the second right after."""
-    path = Path(((0.0, 0.1), (0.5, 0.1), (0.5, 0.9)))
+    path = CostPath(((0.0, 0.1), (0.5, 0.1), (0.5, 0.9)))
     assert path.at(0.5) == pytest.approx(0.1)
     assert path.at(0.5 + 1e-9) == pytest.approx(0.9)
-    assert Path(((0.0, 0.1), (0.0, 0.9))).at(0.0) == 0.1
+    assert CostPath(((0.0, 0.1), (0.0, 0.9))).at(0.0) == 0.1
 
 
 def test_mean_is_what_the_epochs_hold() -> None:
     """The value at its start is held during an epoch: four epochs of a path that doubles each."""
-    path = Path(((0.0, 0.1), (0.75, 0.8)))
+    path = CostPath(((0.0, 0.1), (0.75, 0.8)))
     assert path.mean(4) == pytest.approx((0.1 + 0.2 + 0.4 + 0.8) / 4)
     assert path.mean(1) == 0.1
-    assert Path(((0.0, 0.3),)).mean() == pytest.approx(0.3)
+    assert CostPath(((0.0, 0.3),)).mean() == pytest.approx(0.3)
 
 
 @settings(max_examples=80)

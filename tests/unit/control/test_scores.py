@@ -12,8 +12,10 @@ from torch import Tensor, optim
 
 from helpers import build, go, loss, random_target, run
 from meristem import Gates, Live, Space
+from meristem.control.importance import Importance
 from meristem.control.penalty import MeanPerGroup, Penalty, PlainSum
-from meristem.control.scores import Chance, Descent, Epoch, Importance, Learner
+from meristem.control.scores import EpochStart, RandomScores, ScoreKeeper, Scores
+from meristem.control.trained_gates import TrainedGates
 from meristem.gating.kinds import Concrete, GateKind, Open, Sigmoid
 from meristem.gating.pulls import Pulls
 from meristem.space.arrays import BoolArray, FloatArray
@@ -31,8 +33,31 @@ def zeros(live: dict[str, BoolArray]) -> dict[str, FloatArray]:
     return {name: np.zeros(len(mask)) for name, mask in live.items()}
 
 
-def epoch(live: dict[str, BoolArray], beta: float = 1.0, **more: float) -> Epoch:
-    return Epoch(live, {name: np.full(len(mask), beta) for name, mask in live.items()}, CPU, **more)
+def epoch(live: dict[str, BoolArray], beta: float = 1.0, **more: float) -> EpochStart:
+    return EpochStart(live, {name: np.full(len(mask), beta) for name, mask in live.items()}, CPU, **more)
+
+
+class Given:
+    """Signals that say what a test wants them to."""
+
+    def __init__(self, pull: Tensor | list[float] | None = None) -> None:
+        self._pull = torch.as_tensor(pull if pull is not None else [])
+
+    def pull(self) -> Tensor:
+        return self._pull
+
+    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
+        raise AssertionError("not asked for")
+
+
+def keeper_of(
+    policy: Scores, first: dict[str, FloatArray], seed: int | np.random.Generator = 0, gate: GateKind | None = None
+) -> ScoreKeeper:
+    return policy.keeper(first, np.random.default_rng(seed), gate or Sigmoid())
+
+
+def scores_of(keeper: ScoreKeeper) -> dict[str, FloatArray]:
+    return keeper.scores(Given())
 
 
 # --- descent ------------------------------------------------------------------------------------------------------
@@ -60,24 +85,31 @@ class Setting:
 LR_FRACS = [1.0, 1.0, 0.7, 0.5, 0.5, 0.1]
 
 
-def learned(name: str, space: Space, policy: Descent, now: dict[str, float]) -> tuple[list[FloatArray], list[float]]:
+def learned(
+    name: str, space: Space, policy: TrainedGates, now: dict[str, float], gate: GateKind | None = None
+) -> tuple[list[FloatArray], list[float]]:
     """The product: scores after every step, and the losses."""
     at = Setting(name, space)
-    learner = policy.learner(at.scores, np.random.default_rng(8))
-    learner.begin(Epoch(at.live.masks, at.beta, CPU, **now))
-    if learner.scales:
-        Gates(at.live, learner.values)
+    keeper = keeper_of(policy, at.scores, 8, gate)
+    keeper.begin(EpochStart(at.live.masks, at.beta, CPU, **now))
+    if keeper.scales_gates:
+        Gates(at.live, keeper.gates)
     pulls, seen, losses = Pulls(at.live), [], []
     for lr_frac in LR_FRACS:
         losses.append(float(at.backward()))
-        learner.step(pulls(), lr_frac)
+        keeper.step(Given(pulls()), lr_frac)
         at.weights.step()
-        seen.append(np.concatenate(list(learner.scores.values())))
+        seen.append(np.concatenate(list(scores_of(keeper).values())))
     return seen, losses
 
 
 def reference(
-    name: str, space: Space, policy: Descent, now: dict[str, float], value: Callable[..., Tensor]
+    name: str,
+    space: Space,
+    policy: TrainedGates,
+    now: dict[str, float],
+    value: Callable[..., Tensor],
+    noisy: bool,
 ) -> tuple[list[FloatArray], list[float]]:
     """The paper as one would write it: scores are parameters, gates are in the graph, the penalty is in the loss."""
     at = Setting(name, space)
@@ -92,7 +124,7 @@ def reference(
     Gates(at.live, lambda group: gates[group][torch.from_numpy(at.live.masks[group])])
     seen, losses = [], []
     for lr_frac in LR_FRACS:
-        noise = torch.from_numpy(rng.random(len(s), dtype=np.float32)) if policy.gate.noisy else None
+        noise = torch.from_numpy(rng.random(len(s), dtype=np.float32)) if noisy else None
         hard = now.get("hardness", 0.0)
         values = hard + (1 - hard) * value(s, beta, noise)
         gates.update(zip(units, values.split(list(units.values())), strict=True))
@@ -126,9 +158,9 @@ VALUES: dict[str, tuple[GateKind, Callable[..., Tensor]]] = {
 def test_descent_is_sgd_on_gates_in_the_graph(name: str, gate: str, now: dict[str, float], space_of) -> None:
     """Nothing of ours in the reference but the hooks that multiply: same scores after every step, same losses."""
     kind, value = VALUES[gate]
-    policy = Descent(gate=kind, rate=0.5)
-    found, losses = learned(name, space_of(name), policy, now)
-    expected, task = reference(name, space_of(name), policy, now, value)
+    policy = TrainedGates(rate=0.5)
+    found, losses = learned(name, space_of(name), policy, now, kind)
+    expected, task = reference(name, space_of(name), policy, now, value, kind.noisy)
     assert losses == pytest.approx(task, rel=1e-4, abs=1e-6)
     for number, (got, wanted) in enumerate(zip(found, expected, strict=True)):
         assert got == pytest.approx(wanted, rel=1e-4, abs=2e-5), f"step {number}"
@@ -137,10 +169,10 @@ def test_descent_is_sgd_on_gates_in_the_graph(name: str, gate: str, now: dict[st
 @pytest.mark.parametrize("penalty", [PlainSum(), MeanPerGroup()], ids=["PlainSum", "MeanPerGroup"])
 @pytest.mark.parametrize("per_run", [True, False])
 def test_descent_with_other_settings(penalty: Penalty, per_run: bool, space_of) -> None:
-    policy = Descent(Sigmoid(), penalty, rate=0.3, momentum=0.5, decay=1e-2, per_run=per_run)
+    policy = TrainedGates(penalty, rate=0.3, momentum=0.5, decay=1e-2, per_run=per_run)
     now = {"strength": 0.05, "pace": 3.0}
     found, _ = learned("plain", space_of("plain"), policy, now)
-    expected, _ = reference("plain", space_of("plain"), policy, now, VALUES["sigmoid"][1])
+    expected, _ = reference("plain", space_of("plain"), policy, now, VALUES["sigmoid"][1], False)
     assert found[-1] == pytest.approx(expected[-1], rel=1e-4, abs=2e-5)
 
 
@@ -148,10 +180,10 @@ def test_penalty_reaches_all_scores_the_task_only_live_ones() -> None:
     """That is how an absent unit can come back: a negative strength lifts it though no gradient of the task does."""
     live = masks("1100", "10")
     for strength in (0.0, -1.0, 1.0):
-        learner = Descent(rate=1.0, momentum=0.0, decay=0.0).learner(zeros(live), np.random.default_rng(0))
-        learner.begin(epoch(live, strength=strength))
-        learner.step(torch.tensor([1.0, -1.0, 0.0]), 1.0)
-        scores = learner.scores
+        keeper = keeper_of(TrainedGates(rate=1.0, momentum=0.0, decay=0.0), zeros(live), 0)
+        keeper.begin(epoch(live, strength=strength))
+        keeper.step(Given(torch.tensor([1.0, -1.0, 0.0])), 1.0)
+        scores = scores_of(keeper)
         assert np.sign(scores["a"][2:]).tolist() == [-strength, -strength]
         assert np.sign(scores["b"]).tolist() == [-strength, -strength]
         assert scores["a"][0] < scores["a"][1], "a unit whose gate the loss wants larger goes up"
@@ -161,47 +193,47 @@ def test_learning_rate_schedule_and_pace() -> None:
     live = masks("11")
     moved = []
     for lr_frac, pace, per_run in ((1.0, 1.0, True), (0.5, 1.0, True), (1.0, 4.0, True), (1.0, 4.0, False)):
-        learner = Descent(rate=0.1, per_run=per_run).learner(zeros(live), np.random.default_rng(0))
-        learner.begin(epoch(live, pace=pace))
-        learner.step(torch.tensor([1.0, 0.0]), lr_frac)
-        moved.append(learner.scores["a"][0])
+        keeper = keeper_of(TrainedGates(rate=0.1, per_run=per_run), zeros(live), 0)
+        keeper.begin(epoch(live, pace=pace))
+        keeper.step(Given(torch.tensor([1.0, 0.0])), lr_frac)
+        moved.append(scores_of(keeper)["a"][0])
     assert np.array(moved) / moved[0] == pytest.approx([1.0, 0.5, 4.0, 1.0])
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_descent_skips_a_step_that_overflowed(wrong: float) -> None:
     live = masks("110", "1")
-    learner = Descent().learner(zeros(live), np.random.default_rng(0))
-    learner.begin(epoch(live, strength=1.0))
-    learner.step(torch.tensor([0.1, 0.2, 0.3]), 1.0)
-    before = learner.scores
-    learner.step(torch.tensor([0.1, wrong, 0.3]), 1.0)
-    assert all(np.array_equal(learner.scores[name], before[name]) for name in before)
+    keeper = keeper_of(TrainedGates(), zeros(live), 0)
+    keeper.begin(epoch(live, strength=1.0))
+    keeper.step(Given(torch.tensor([0.1, 0.2, 0.3])), 1.0)
+    before = scores_of(keeper)
+    keeper.step(Given(torch.tensor([0.1, wrong, 0.3])), 1.0)
+    assert all(np.array_equal(scores_of(keeper)[name], before[name]) for name in before)
 
 
 def test_values_are_those_of_live_units_in_order() -> None:
     """Among the live ones, by group; hardened gates are 1; a gate that does not scale says so."""
     live = masks("1011", "01")
     scores = {"a": np.array([0.0, 9.0, 1.0, -1.0]), "b": np.array([9.0, 2.0])}
-    learner = Descent(Sigmoid()).learner(scores, np.random.default_rng(0))
-    learner.begin(epoch(live, beta=2.0))
-    assert learner.values("a").tolist() == pytest.approx((1 / (1 + np.exp([0.0, -2.0, 2.0]))).tolist())
-    assert learner.values("b").tolist() == pytest.approx([1 / (1 + np.exp(-4.0))])
-    learner.begin(epoch(live, hardness=1.0))
-    assert learner.values("a").tolist() == [1.0] * 3
-    learner.begin(epoch(live, hardness=0.5))
-    assert learner.values("a")[0] == pytest.approx(0.75)
-    assert Descent(Open()).learner(scores, np.random.default_rng(0)).values("a") is None
+    keeper = keeper_of(TrainedGates(), scores)
+    keeper.begin(epoch(live, beta=2.0))
+    assert keeper.gates("a").tolist() == pytest.approx((1 / (1 + np.exp([0.0, -2.0, 2.0]))).tolist())
+    assert keeper.gates("b").tolist() == pytest.approx([1 / (1 + np.exp(-4.0))])
+    keeper.begin(epoch(live, hardness=1.0))
+    assert keeper.gates("a").tolist() == [1.0] * 3
+    keeper.begin(epoch(live, hardness=0.5))
+    assert keeper.gates("a")[0] == pytest.approx(0.75)
+    assert keeper_of(TrainedGates(), scores, gate=Open()).gates("a") is None
 
 
 def test_push_moves_all_scores_and_the_values() -> None:
     live = masks("10")
-    learner = Descent().learner({"a": np.array([1.0, -1.0])}, np.random.default_rng(0))
-    learner.begin(epoch(live))
-    before = float(learner.values("a"))
-    learner.push(0.5)
-    assert learner.scores["a"].tolist() == pytest.approx([1.5, -0.5])
-    assert float(learner.values("a")) > before
+    keeper = keeper_of(TrainedGates(), {"a": np.array([1.0, -1.0])}, 0)
+    keeper.begin(epoch(live))
+    before = float(keeper.gates("a"))
+    keeper.push(0.5)
+    assert scores_of(keeper)["a"].tolist() == pytest.approx([1.5, -0.5])
+    assert float(keeper.gates("a")) > before
 
 
 def test_concrete_noise() -> None:
@@ -209,13 +241,13 @@ def test_concrete_noise() -> None:
     live = masks("1111")
 
     def gates(seed: int) -> list[list[float]]:
-        learner = Descent(Concrete(), rate=0.0).learner(zeros(live), np.random.default_rng(seed))
-        learner.begin(epoch(live))
+        keeper = keeper_of(TrainedGates(rate=0.0), zeros(live), seed, Concrete())
+        keeper.begin(epoch(live))
         seen = []
         for _ in range(4):
-            seen.append(learner.values("a").tolist())
-            assert learner.values("a").tolist() == seen[-1]
-            learner.step(torch.zeros(4), 1.0)
+            seen.append(keeper.gates("a").tolist())
+            assert keeper.gates("a").tolist() == seen[-1]
+            keeper.step(Given(torch.zeros(4)), 1.0)
         return seen
 
     first = gates(0)
@@ -228,107 +260,114 @@ def test_concrete_noise() -> None:
 # --- importance -----------------------------------------------------------------------------------------------------
 
 
-def fed(learner: Learner, live: dict[str, BoolArray], *pulls: list[float]) -> dict[str, list[float]]:
+def fed(keeper: ScoreKeeper, live: dict[str, BoolArray], *pulls: list[float]) -> dict[str, list[float]]:
     """One epoch of these pulls."""
-    learner.begin(epoch(live))
+    keeper.begin(epoch(live))
     for pull in pulls:
-        learner.step(torch.tensor(pull), 1.0)
-    learner.finish()
-    return {name: values.tolist() for name, values in learner.scores.items()}
+        keeper.step(Given(torch.tensor(pull)), 1.0)
+    keeper.finish()
+    return {name: values.tolist() for name, values in scores_of(keeper).items()}
 
 
 def test_evidence_is_the_mean_square() -> None:
     """By hand: signs do not matter, absent units are not judged, groups lie one after the other."""
     live = masks("101", "1")
-    learner = Importance().learner(zeros(live), np.random.default_rng(0))
-    assert fed(learner, live, [1.0, -2.0, 0.0], [3.0, 2.0, 4.0]) == {"a": [5.0, 0.0, 4.0], "b": [8.0]}
+    keeper = keeper_of(Importance(), zeros(live), 0)
+    assert fed(keeper, live, [1.0, -2.0, 0.0], [3.0, 2.0, 4.0]) == {"a": [5.0, 0.0, 4.0], "b": [8.0]}
 
 
 def test_evidence_remembers() -> None:
     """The weight of the past is ``memory``; a unit's first epoch counts in full; an absent unit keeps what it had."""
-    learner = Importance(memory=0.75, grace_epochs=0).learner({"a": np.zeros(3)}, np.random.default_rng(0))
-    assert fed(learner, masks("110"), [2.0, 4.0]) == {"a": [4.0, 16.0, 0.0]}
-    assert fed(learner, masks("101"), [0.0, 3.0]) == {"a": [3.0, 16.0, 9.0]}
-    assert fed(learner, masks("011"), [0.0, 1.0]) == {"a": [3.0, 12.0, 7.0]}
+    keeper = keeper_of(Importance(memory=0.75, grace_epochs=0), {"a": np.zeros(3)}, 0)
+    assert fed(keeper, masks("110"), [2.0, 4.0]) == {"a": [4.0, 16.0, 0.0]}
+    assert fed(keeper, masks("101"), [0.0, 3.0]) == {"a": [3.0, 16.0, 9.0]}
+    assert fed(keeper, masks("011"), [0.0, 1.0]) == {"a": [3.0, 12.0, 7.0]}
 
 
 def test_units_compete_with_those_of_their_age() -> None:
     """A young unit that is the best of its age stays before an old one that is below the mean, and is old in time."""
-    learner = Importance(memory=0.0, grace_epochs=2).learner({"a": np.zeros(4)}, np.random.default_rng(0))
-    assert fed(learner, masks("1100"), [2.0, 4.0]) == {"a": [4.0, 16.0, 0.0, 0.0]}
-    assert fed(learner, masks("1111"), [2.0, 4.0, 1.0, 3.0]) == {"a": [4.0, 16.0, 2.0, 18.0]}
-    assert fed(learner, masks("1111"), [2.0, 4.0, 1.0, 3.0]) == {"a": [4.0, 16.0, 1.0, 9.0]}
+    keeper = keeper_of(Importance(memory=0.0, grace_epochs=2), {"a": np.zeros(4)}, 0)
+    assert fed(keeper, masks("1100"), [2.0, 4.0]) == {"a": [4.0, 16.0, 0.0, 0.0]}
+    assert fed(keeper, masks("1111"), [2.0, 4.0, 1.0, 3.0]) == {"a": [4.0, 16.0, 2.0, 18.0]}
+    assert fed(keeper, masks("1111"), [2.0, 4.0, 1.0, 3.0]) == {"a": [4.0, 16.0, 1.0, 9.0]}
 
 
 def test_evidence_of_no_steps_is_none() -> None:
-    learner = Importance(grace_epochs=0).learner({"a": np.zeros(2)}, np.random.default_rng(0))
-    fed(learner, masks("10"), [2.0])
-    assert fed(learner, masks("11")) == {"a": [4.0, 0.0]}
-    assert fed(learner, masks("11"), [2.0, 3.0]) == {"a": [4.0, 9.0]}
+    keeper = keeper_of(Importance(grace_epochs=0), {"a": np.zeros(2)}, 0)
+    fed(keeper, masks("10"), [2.0])
+    assert fed(keeper, masks("11")) == {"a": [4.0, 0.0]}
+    assert fed(keeper, masks("11"), [2.0, 3.0]) == {"a": [4.0, 9.0]}
 
 
 def test_evidence_starts_without_prejudice() -> None:
     """The first scores of the controller's draws are not importance."""
-    learner = Importance().learner({"a": np.array([2.5, -3.0])}, np.random.default_rng(0))
-    assert learner.scores["a"].tolist() == [0.0, 0.0]
-    learner.push(1.0)
-    assert learner.scores["a"].tolist() == [0.0, 0.0]
+    keeper = keeper_of(Importance(), {"a": np.array([2.5, -3.0])}, 0)
+    assert scores_of(keeper)["a"].tolist() == [0.0, 0.0]
+    keeper.push(1.0)
+    assert scores_of(keeper)["a"].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_step_that_overflowed_is_no_evidence(wrong: float) -> None:
     """It says nothing about the units: neither for them nor against them."""
     live = masks("11")
-    plain, hit = (Importance().learner(zeros(live), np.random.default_rng(0)) for _ in range(2))
+    plain, hit = (keeper_of(Importance(), zeros(live), 0) for _ in range(2))
     expected = fed(plain, live, [1.0, 2.0], [3.0, 4.0])
     assert fed(hit, live, [1.0, 2.0], [wrong, wrong], [3.0, 4.0]) == expected
 
 
 def test_evidence_scales_nothing() -> None:
-    learner = Importance().learner({"a": np.zeros(2)}, np.random.default_rng(0))
-    learner.begin(epoch(masks("11")))
-    assert not learner.scales
-    assert learner.values("a") is None
+    keeper = keeper_of(Importance(), {"a": np.zeros(2)}, 0)
+    keeper.begin(epoch(masks("11")))
+    assert not keeper.scales_gates
+    assert keeper.gates("a") is None
 
 
 # --- all ----------------------------------------------------------------------------------------------------------
 
-LEARNERS = {"importance": Importance(), "sigmoid": Descent(), "concrete": Descent(Concrete()), "chance": Chance()}
+KEEPERS: dict[str, tuple[Scores, GateKind]] = {
+    "importance": (Importance(), Open()),
+    "sigmoid": (TrainedGates(), Sigmoid()),
+    "concrete": (TrainedGates(), Concrete()),
+    "random": (RandomScores(), Open()),
+}
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", KEEPERS)
 def test_scores_are_copies(name: str) -> None:
-    learner = LEARNERS[name].learner({"a": np.zeros(3)}, np.random.default_rng(0))
-    learner.begin(epoch(masks("111")))
-    before = learner.scores["a"].copy()
-    learner.scores["a"][:] = 99.0
-    assert np.array_equal(learner.scores["a"], before)
+    policy, gate = KEEPERS[name]
+    keeper = keeper_of(policy, {"a": np.zeros(3)}, gate=gate)
+    keeper.begin(epoch(masks("111")))
+    before = scores_of(keeper)["a"].copy()
+    scores_of(keeper)["a"][:] = 99.0
+    assert np.array_equal(scores_of(keeper)["a"], before)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", KEEPERS)
 def test_state_goes_on_in_the_middle_of_an_epoch(name: str) -> None:
-    """What one learner has gathered so far is all that another needs to end alike, but for the generator."""
+    """What one keeper has gathered so far is all that another needs to end alike, but for the generator."""
     live = masks("1101", "11")
     pulls = torch.randn(STEPS, 5, generator=torch.Generator().manual_seed(0))
-    learners, generators = [], []
+    keepers, generators = [], []
     for _ in range(2):
         rng = np.random.default_rng(0)
-        learner = LEARNERS[name].learner({k: np.ones(len(m)) for k, m in live.items()}, rng)
-        learner.begin(epoch(live, strength=0.3))
-        learners.append(learner)
+        policy, gate = KEEPERS[name]
+        keeper = policy.keeper({k: np.ones(len(m)) for k, m in live.items()}, rng, gate)
+        keeper.begin(epoch(live, strength=0.3))
+        keepers.append(keeper)
         generators.append(rng)
-    one, two = learners
+    one, two = keepers
     for pull in pulls[:3]:
-        one.step(pull, 1.0)
-    two.load(copy.deepcopy(one.state()))
+        one.step(Given(pull), 1.0)
+    two.load_state_dict(copy.deepcopy(one.state_dict()))
     generators[1].bit_generator.state = generators[0].bit_generator.state  # the grower keeps it
-    for learner in learners:
+    for keeper in keepers:
         for pull in pulls[3:]:
-            learner.step(pull, 1.0)
-        learner.finish()
+            keeper.step(Given(pull), 1.0)
+        keeper.finish()
     for group in live:
-        assert np.array_equal(one.scores[group], two.scores[group])
-        gates = one.values(group), two.values(group)
+        assert np.array_equal(scores_of(one)[group], scores_of(two)[group])
+        gates = one.gates(group), two.gates(group)
         assert gates == (None, None) or torch.equal(*gates)
 
 
@@ -336,7 +375,7 @@ def test_chance_does_not_listen() -> None:
     """Whatever pulls, its scores are the generator's."""
     everything = {"a": np.ones(50, dtype=bool)}
     found = [
-        fed(Chance().learner({"a": np.zeros(50)}, np.random.default_rng(seed)), everything, [pull] * 50)["a"]
+        fed(keeper_of(RandomScores(), {"a": np.zeros(50)}, seed), everything, [pull] * 50)["a"]
         for seed, pull in ((0, 5.0), (0, -1.0), (1, 5.0))
     ]
     assert found[0] == found[1] != found[2]

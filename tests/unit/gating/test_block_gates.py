@@ -73,8 +73,8 @@ def test_output_gradients_and_pull(name: str, open_: bool, training: bool, space
         torch.testing.assert_close(mine, theirs)
     loss(outputs).backward()
     loss(expected).backward()
-    assert_pulls(passing.taken(), made)
-    assert passing.taken() == {}, "taken once"
+    assert_pulls(passing.take_pulls(), made)
+    assert passing.take_pulls() == {}, "taken once"
     hand = {key.replace(".block.", "."): p.grad for key, p in other.named_parameters() if not key.endswith(".gate")}
     for key, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, hand[key], rtol=1e-6, atol=1e-9)
@@ -92,9 +92,9 @@ def test_pulls_of_several_passes_add_up(name: str, space_of) -> None:
         batch = tuple(factor * x for x in inputs)
         loss(run(model, batch)).backward()
         loss(run(other, batch)).backward()
-    assert_pulls(passing.taken(), made)
+    assert_pulls(passing.take_pulls(), made)
     sum(loss(run(model, tuple(f * x for x in inputs))) for f in (1.0, -0.5)).backward()
-    assert_pulls(passing.taken(), made)
+    assert_pulls(passing.take_pulls(), made)
 
 
 def test_without_gradients_nothing_is_left(space_of) -> None:
@@ -106,7 +106,7 @@ def test_without_gradients_nothing_is_left(space_of) -> None:
     with torch.inference_mode():
         run(model, inputs)
     run(model, inputs)  # nobody asks for its gradients
-    assert passing.taken() == {}
+    assert passing.take_pulls() == {}
 
 
 class Overwriting(nn.Module):
@@ -146,11 +146,11 @@ def test_what_was_overwritten_gives_no_wrong_number(what: str, open_: bool) -> N
     if what == "input":  # autograd itself refuses where it still needs the values
         with pytest.raises(RuntimeError, match="inplace"):
             model(x).square().sum().backward()
-        assert set(passing.taken()) <= {list(space.blocks)[-1]}
+        assert set(passing.take_pulls()) <= {list(space.blocks)[-1]}
         return
     model(x).square().sum().backward()
     other(x).square().sum().backward()
-    pulls = passing.taken()
+    pulls = passing.take_pulls()
     assert_pulls(pulls, {group: module for group, module in made.items() if group in pulls})
     assert open_ or pulls, "a mixed output can be overwritten without harm"
 
@@ -196,7 +196,7 @@ def test_absent_blocks_give_nothing_and_recalled_ones_again(name: str, space_of)
         passing.attach()
         loss(run(model, inputs)).backward()
         loss(run(other, inputs)).backward()
-        assert_pulls(passing.taken(), made)
+        assert_pulls(passing.take_pulls(), made)
 
 
 def test_in_the_order_of_the_space(space_of) -> None:
@@ -238,7 +238,7 @@ def test_half_precision_and_a_scaled_loss() -> None:
     passing = BlockGates(Live(model.half(), space), lambda group: None)
     ((model(x.half()).float() - 3).square().sum() * scale).backward()
     (other(x) - 3).square().sum().backward()
-    for group, pull in passing.taken().items():
+    for group, pull in passing.take_pulls().items():
         assert pull.dtype == torch.float32
         expected = float(made[group].gate.grad)
         assert abs(expected * scale) > torch.finfo(torch.float16).max
@@ -253,10 +253,10 @@ def test_a_gate_at_one_is_no_gate(space_of) -> None:
     passing = BlockGates(Live(model, space), ones)
     torch.testing.assert_close(run(model, inputs)[0], expected)
     loss(run(model, inputs)).backward()
-    mixed = passing.taken()
+    mixed = passing.take_pulls()
     passing._values = lambda group: None
     loss(run(model, inputs)).backward()
-    for group, pull in passing.taken().items():
+    for group, pull in passing.take_pulls().items():
         torch.testing.assert_close(pull, mixed[group].float(), rtol=1e-4, atol=1e-7)
     assert len(mixed) == len(space.blocks)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meristem.control.draws import Draw, Even, Independent, Ranked, logit, sigmoid
 from meristem.control.penalty import MeanPerGroup, PlainSum, SumOverMeanWidth
-from meristem.control.temperature import Decayed, PerUnit, Shared
+from meristem.control.temperature import Decayed, Global, PerUnit
 from meristem.gating.kinds import Concrete, Open, Sigmoid
 
 chances = st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=40).map(np.array)
@@ -100,7 +100,7 @@ def test_per_unit_counts_its_own_epochs() -> None:
 
 def test_shared_counts_the_epochs_of_the_run() -> None:
     drawn = np.array([0.0, 5.0, 10.0])
-    assert Shared(start=2.0, final=100.0).beta(drawn, 5, 10, 0.3) == pytest.approx([20.0] * 3)
+    assert Global(start=2.0, final=100.0).beta(drawn, 5, 10, 0.3) == pytest.approx([20.0] * 3)
 
 
 def test_decayed_follows_the_learning_rate() -> None:

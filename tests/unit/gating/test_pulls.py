@@ -11,7 +11,8 @@ from torch import Tensor
 
 from helpers import assert_near, build, go, loss, random_target, run, whole
 from meristem import Gates, Live
-from meristem.gating.placement import making
+from meristem.gating.kinds import GatePlacement
+from meristem.gating.placement import gate_slots
 from meristem.gating.pulls import Pulls
 from meristem.space.space import Slot
 from zoo import ZOO
@@ -83,7 +84,8 @@ def test_pulls_where_units_are_made(name: str, space_of) -> None:
     model, inputs = build(name)
     live = Live(model, space)
     go(live, random_target(space, np.random.default_rng(4)))
-    compare(live, Pulls(live, making(space)), Trainable(live, ones=False), inputs, making(space))
+    slots = gate_slots(space, GatePlacement.FILTER)
+    compare(live, Pulls(live, slots), Trainable(live, ones=False), inputs, slots)
 
 
 @pytest.mark.parametrize("name", ["resnet", "lstm_lm", "attention_matmul"])

@@ -222,7 +222,7 @@ def test_a_grower_carries_states_over_its_steps(when: str, preset: str, tmp_path
         model = MAKERS["lstm"]()
         optimizer = optim.SGD(model.parameters(), lr=0.1)
         budget = meristem.Budget(params="50%")
-        method = meristem.methods()[preset]()
+        method = meristem.methods.METHODS[preset]()
         given = {"budget": budget, "epochs": 6, "carried": 1, "method": method}
         return model, optimizer, meristem.Grower(model, optimizer, TOKENS, **given)
 

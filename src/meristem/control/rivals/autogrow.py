@@ -8,13 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from meristem.control.controller import Decision, View
+from meristem.control.controller import Decision, Traits, View
+from meristem.control.first_network import FewestBlocks
+from meristem.control.method import Method
+from meristem.control.schedule import Schedule
+from meristem.control.scores import ConstantScores
+from meristem.control.text_settings import number, whole_number
 from meristem.errors import MeristemError
 from meristem.space.space import Space, Stage
+from meristem.surgery.fresh import RandomLastNorm
+
+
+def autogrow() -> Method:
+    """The comparison for growing depth: blocks of full width come in one at a time while that helps (AutoGrow)."""
+    return Method(
+        scores=ConstantScores(),
+        controller=AutoGrow(),
+        schedule=Schedule(start=0.0, grow_until=0.0, peak=1.0),
+        start=FewestBlocks(),
+        fresh=RandomLastNorm(),
+        opening=0.0,
+    )
 
 
 @dataclass(frozen=True)
-class AutoGrow:
+class AutoGrow(Traits):
     """One block comes in every ``every`` epochs, stage by stage in turn; nothing ever goes.
 
     When the best ``metric`` so far has risen by less than ``threshold`` within ``patience`` (a share of the run; the
@@ -23,10 +41,11 @@ class AutoGrow:
     """
 
     metric: str = "val_accuracy"
-    every: int = 1
-    patience: float = 0.25
-    threshold: float = 0.0005
-    follows_plan: bool = False
+    every: int = whole_number(1)
+    patience: float = number(0.25)
+    threshold: float = number(0.0005)
+
+    has_budget = False
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -73,10 +92,10 @@ class AutoGrow:
         return chosen
 
     def _result(self, record: Mapping[str, Any]) -> float:
-        found = record["metrics"].get(self.metric)
-        if found is None:
+        value = record["metrics"].get(self.metric)
+        if value is None:
             raise MeristemError(
-                f"autogrow decides by {self.metric}, which the epoch was not given: grower.step({self.metric}=...); "
+                f"autogrow decides by {self.metric}, which this epoch did not report: grower.step({self.metric}=...); "
                 f"on the command line hold out some training samples, e.g. --set held_out=5000"
             )
-        return float(found)
+        return float(value)

@@ -10,11 +10,35 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
-from meristem.control.controller import Decision, View
+from meristem.control.controller import Decision, Traits, View, widths_of
+from meristem.control.first_network import FullNetwork
 from meristem.control.fit_budget import fit
+from meristem.control.method import Method
+from meristem.control.pressure import UnitWeights
+from meristem.control.schedule import Schedule
+from meristem.control.scores import WeightNorms
+from meristem.control.text_settings import number
 from meristem.errors import MeristemError
 from meristem.space.arrays import BoolArray, FloatArray
+
+_EPSILON = 1e-8  # under the root, so that it has a slope at zero
+
+
+def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
+    """The comparison for recurrent networks: the full network at first, whose units die under a group lasso (ISS).
+
+    After the last decision what is left is trained without the lasso.
+    """
+    return Method(
+        scores=WeightNorms(p=2.0),
+        controller=PruneDead(compact),
+        # The full network until the last decision.
+        schedule=Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=1.0, land_at=1.0),
+        start=FullNetwork(),
+        pressure=lasso or Lasso(),
+    )
 
 
 @dataclass(frozen=True)
@@ -27,8 +51,8 @@ class Lasso:
     in the end a norm swings about zero by what a step takes, and only weights below the threshold stay there.
     """
 
-    strength: float = 0.00245
-    threshold: float = 1e-4
+    strength: float = number(0.00245)
+    threshold: float = number(1e-4)
 
     def __post_init__(self) -> None:
         for name in ("strength", "threshold"):
@@ -36,9 +60,16 @@ class Lasso:
             if not 0 <= value < math.inf:
                 raise MeristemError(f"the {name} of a lasso must be a number of at least 0, got {value!r}")
 
+    def before_step(self, weights: UnitWeights, grad_scale: Tensor | None) -> None:
+        slopes = self.strength / (weights.power_sums(2.0) + _EPSILON).sqrt()
+        weights.add_decay(slopes if grad_scale is None else slopes * grad_scale.to(slopes.device))
+
+    def after_step(self, weights: UnitWeights) -> None:
+        weights.zero_below(self.threshold)
+
 
 @dataclass(frozen=True)
-class Survivors:
+class PruneDead(Traits):
     """Nothing is planned: units live until their score, the norm of their weights, is zero; none comes back.
 
     Dead ones go at every decision, or with ``compact=False`` only at the last. There the budget is a cap: if what is
@@ -46,15 +77,13 @@ class Survivors:
     """
 
     compact: bool = True
-    follows_plan: bool = False
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         if not (self.compact or view.last):
             return Decision(view.live)
         groups = view.prices.space.groups
         left = {name: _alive(norms, view.live[name], groups[name].min_units) for name, norms in view.scores.items()}
-        widths = {name: int(mask.sum()) for name, mask in left.items()}
-        if view.last and not view.prices.fits(widths, view.caps):
+        if view.last and not view.prices.fits(widths_of(left), view.caps):
             left = fit(
                 view.prices, {name: np.where(left[name], view.scores[name], -np.inf) for name in left}, view.caps
             )

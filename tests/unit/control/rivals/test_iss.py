@@ -18,8 +18,7 @@ from growing import Growth, assert_same, everything
 from helpers import assert_near, build, run
 from meristem import Budget, Grower, Method, Space
 from meristem.control.controller import View
-from meristem.control.method import iss
-from meristem.control.rivals.iss import Lasso, Survivors, _alive
+from meristem.control.rivals.iss import Lasso, PruneDead, _alive, iss
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem_bench.cli import main
@@ -38,7 +37,7 @@ def decided(space: Space, norms: dict[str, list[float]], last: bool, cap: float 
     scores = {name: np.array(values) for name, values in norms.items()}
     live = {name: np.arange(len(values)) != 1 for name, values in scores.items()}  # the second unit went long ago
     view = View(scores, scores, live, live, {"params": 1.0}, {"params": cap}, last, prices)
-    found = Survivors(compact).decide(view, np.random.default_rng(0)).live
+    found = PruneDead(compact).decide(view, np.random.default_rng(0)).live
     assert all((found[name] <= live[name]).all() for name in live), "a unit came back"
     return {name: np.flatnonzero(mask).tolist() for name, mask in found.items()}
 

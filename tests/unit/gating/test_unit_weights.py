@@ -11,7 +11,9 @@ from torch import Tensor, nn, optim
 
 from helpers import assert_near, build, go, half, loss, run
 from meristem import Live, Space
-from meristem.gating.lasso import UnitLasso
+from meristem.control.rivals.iss import Lasso
+from meristem.gating.gating import Gating, Phase
+from meristem.gating.unit_weights import UnitWeights
 from meristem.space.space import Role
 
 STRENGTH, EPSILON = 0.3, 1e-8
@@ -50,15 +52,32 @@ def live_units(live: Live) -> list[tuple[str, int]]:
     return [(name, int(unit)) for name, mask in live.masks.items() for unit in np.flatnonzero(mask)]
 
 
+PRESSING = Phase(trains=True, grows=True, scores=False, presses=True)
+
+
+class NoGates:
+    """A source of gates that has none."""
+
+    scales_gates = reads_steps = False
+
+    def gates(self, group: str) -> None:
+        return None
+
+
+def pressed(live: Live, lasso: Lasso) -> Gating:
+    assert live.optimizer is not None
+    return Gating(live, live.optimizer, NoGates(), lambda signals: None, pressure=lasso)
+
+
 @pytest.mark.parametrize("name", ["lstm_lm", "gru", "resnet", "vgg", "shufflenet", "attention_matmul", "gpt_tied"])
 @pytest.mark.parametrize("small", [False, True], ids=["full", "half"])
 def test_the_gradient_is_that_of_the_formula(name: str, small: bool, space_of: SpaceOf) -> None:
     """For all parameters, on top of what is in their gradients already; biases and norms get nothing."""
     model, _ = build(name)
     live = Live(model, space_of(name))
-    lasso = UnitLasso(live, STRENGTH, 0.0)
+    weights = UnitWeights(live)
     if small:
-        lasso.norms()  # what is remembered of one network must not be used for the next
+        weights.norms(2)  # what is remembered of one network must not be used for the next
         go(live, half(live.space))
     norms = [(unit_squares(live, *unit) + EPSILON).sqrt() for unit in live_units(live)]
     (STRENGTH * torch.stack(norms).sum()).backward()
@@ -70,7 +89,7 @@ def test_the_gradient_is_that_of_the_formula(name: str, small: bool, space_of: S
         if number % 2:  # the others have no gradient yet
             parameter.grad = torch.randn(parameter.shape, generator=maker, dtype=parameter.dtype)
         before[key] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
-    lasso.add_gradient()
+    Lasso(STRENGTH).before_step(weights, None)
     for key, parameter in model.named_parameters():
         known = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         wanted = torch.zeros_like(parameter) if expected[key] is None else expected[key]
@@ -82,7 +101,7 @@ def test_norms_are_those_of_sets(name: str, space_of: SpaceOf) -> None:
     """A weight between two units counts for both, one that a unit owns twice counts once; no unit, no norm."""
     live = Live(build(name)[0], space_of(name))
     go(live, half(live.space))
-    norms = UnitLasso(live, STRENGTH, 0.0).norms()
+    norms = UnitWeights(live).norms(2)
     for group, mask in live.masks.items():
         for unit in range(len(mask)):
             known = float(unit_squares(live, group, unit).detach().sqrt()) if mask[unit] else 0.0
@@ -93,15 +112,16 @@ def test_small_weights_become_zero_after_the_step(space_of: SpaceOf) -> None:
     """Those of units only, and only while the lasso is attached; a frozen weight stays."""
     model, _ = build("lstm_lm", torch.float32)
     live = Live(model, space_of("lstm_lm"), optim.SGD(model.parameters(), lr=0.0))
-    lasso = UnitLasso(live, 0.0, 0.1)
+    gating = pressed(live, Lasso(0.0, 0.1))
+    gating.enter(Phase(trains=True, grows=True, scores=False, presses=False))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     model.head.weight.requires_grad_(False)
     assert live.optimizer is not None
     live.optimizer.step()
-    lasso.attach()
-    lasso.attach()  # once is enough
+    gating.enter(PRESSING)
+    gating.enter(PRESSING)  # once is enough
     live.optimizer.step()
-    lasso.detach()
+    gating.enter(Phase(trains=True, grows=True, scores=False, presses=False))
     for name, parameter in model.named_parameters():
         shrunk = parameter.dim() > 1 and parameter.requires_grad
         old = before[name]
@@ -118,8 +138,7 @@ def test_a_closure_and_a_scaled_gradient_give_the_same_step(space_of: SpaceOf) -
     for way in ("plain", "closure", "scaled"):
         model, inputs = build("lstm_lm")
         optimizer = optim.SGD(model.parameters(), lr=0.1, fused=way == "scaled")
-        lasso = UnitLasso(Live(model, space_of("lstm_lm"), optimizer), STRENGTH, 1e-3)
-        lasso.attach()
+        pressed(Live(model, space_of("lstm_lm"), optimizer), Lasso(STRENGTH, 1e-3)).enter(PRESSING)
 
         def closure(model: nn.Module = model, inputs: tuple[Tensor, ...] = inputs) -> Tensor:
             model.zero_grad()
@@ -170,7 +189,7 @@ def test_a_unit_without_weights_can_go_unnoticed(name: str, space_of: SpaceOf) -
         for tensor in counted(space):
             for unit in dead:
                 live.tree.tensor(tensor)[belongs(live, tensor, *unit)] = 0.0
-    norms = UnitLasso(live, STRENGTH, 0.0).norms()
+    norms = UnitWeights(live).norms(2)
     assert [(group, int(unit)) for group in norms for unit in np.flatnonzero(norms[group] == 0)] == dead
     model.eval()
     with torch.no_grad():

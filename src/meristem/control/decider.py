@@ -1,0 +1,182 @@
+"""The decider: everything of one run that leads to a decision, and no model. It decides; it never acts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from meristem.control.budget import Budget
+from meristem.control.controller import Decision, View
+from meristem.control.method import Method
+from meristem.control.scores import EpochStart, Signals, first_scores
+from meristem.control.trajectory import Trajectory, plan_trajectory
+from meristem.cost.ledger import FINE_TUNE
+from meristem.cost.price import Prices
+from meristem.distributed import broadcast_masks, broadcast_numbers
+from meristem.space.arrays import BoolArray, FloatArray
+from meristem.space.space import Space
+
+__all__ = ["Decider", "LiveUnits", "Progress", "Trajectory"]
+PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. ``epoch`` counts finished epochs, ``steps`` the optimizer steps of the present one.
+
+    ``steps_planned`` is how many steps growing takes if every epoch has as many as the last one. ``drawn`` counts for
+    every unit the epochs in which it was live, ``lr_fracs`` sums the learning rate over its start over epochs.
+    """
+
+    drawn: Mapping[str, FloatArray]
+    epoch: int = 0
+    steps: int = 0
+    steps_planned: int = PAPER_STEPS
+    lr_fracs: float = 0.0
+
+    def after_step(self) -> Progress:
+        return replace(self, steps=self.steps + 1)
+
+    def after_epoch(self, active: Mapping[str, BoolArray], lr_frac: float, epochs: int) -> Progress:
+        """The present epoch is over; of ``epochs`` of growing, fine-tuning does not make units older."""
+        growing = self.epoch < epochs
+        return Progress(
+            drawn={name: self.drawn[name] + mask for name, mask in active.items()} if growing else self.drawn,
+            epoch=self.epoch + 1,
+            steps=0,
+            steps_planned=self.steps * epochs,
+            lr_fracs=self.lr_fracs + lr_frac if growing else self.lr_fracs,
+        )
+
+
+@dataclass(frozen=True)
+class LiveUnits:
+    """Which units are live, which have ever been, and which groups lie in absent blocks."""
+
+    masks: Mapping[str, BoolArray]
+    lived: Mapping[str, BoolArray]
+    inactive: frozenset[str]
+
+    @property
+    def active(self) -> dict[str, BoolArray]:
+        """The live units that take part."""
+        return {name: mask & (name not in self.inactive) for name, mask in self.masks.items()}
+
+
+class Decider:
+    """The plan of a run, the scores of its units, and the controller's random numbers."""
+
+    def __init__(self, method: Method, space: Space, budget: Budget, epochs: int, fine_tune: int, seed: int) -> None:
+        self.method, self.space, self.epochs, self.fine_tune = method, space, epochs, fine_tune
+        self.prices = Prices(space)
+        self.trajectory = plan_trajectory(budget, method.schedule, self.prices, method.freeze, epochs, fine_tune)
+        self.first_units = method.start.units(self.prices, self.trajectory)
+        self.rng = np.random.default_rng(seed)
+        masks = {name: np.isin(np.arange(group.units), self.first_units[name]) for name, group in space.groups.items()}
+        self.keeper = method.scores.keeper(first_scores(masks, space), self.rng, method.gate, tuple(space.blocks))
+        self.strength = 0.0  # of the width penalty in the present epoch
+
+    @property
+    def first_progress(self) -> Progress:
+        return Progress({name: np.zeros(group.units) for name, group in self.space.groups.items()})
+
+    def growing(self, epoch: int) -> bool:
+        """Whether the epoch after ``epoch`` finished ones is one of growing, not of fine-tuning."""
+        return epoch < self.epochs
+
+    def stage(self, epoch: int) -> str:
+        """The name under which the ledger counts the epoch after ``epoch`` finished ones."""
+        return self.method.stage_at((epoch + 1) / self.epochs) if self.growing(epoch) else FINE_TUNE
+
+    def planned(self, epoch: int) -> dict[str, float]:
+        """The planned cost of the epoch after ``epoch`` finished ones; nothing where no plan is followed."""
+        return self.trajectory.at(epoch) if self.method.controller.follows_plan else {}
+
+    def scores_steps(self, epoch: int) -> bool:
+        """Whether a decision may still use what the steps of the coming epoch say."""
+        return epoch <= self.trajectory.last_decision
+
+    def decision_follows(self, epoch: int) -> bool:
+        """Whether structure is decided at the end of the coming epoch or later."""
+        return epoch < self.trajectory.last_decision
+
+    # --- the epoch ---
+
+    def begin(self, progress: Progress, units: LiveUnits, strength: float, device: torch.device) -> None:
+        """The epoch after ``progress`` starts with these units."""
+        self.strength = strength
+        hardness = self.trajectory.hardness(progress.epoch) if self.method.freeze < 1.0 else 0.0
+        pace = PAPER_STEPS / max(1, progress.steps_planned)
+        beta = self.beta(progress)
+        self.keeper.begin(EpochStart(units.active, beta, device, strength, hardness, pace, units.inactive))
+
+    def beta(self, progress: Progress) -> dict[str, FloatArray]:
+        """The temperature of every unit."""
+        epochs = min(progress.epoch, self.epochs)
+        mean_lr_frac = progress.lr_fracs / epochs if epochs else 1.0
+        temperature = self.method.temperature
+        return {
+            name: temperature.beta(drawn, epochs, self.epochs, mean_lr_frac) for name, drawn in progress.drawn.items()
+        }
+
+    def epoch_share(self, progress: Progress) -> float:
+        """How much of the epoch has passed, if it has as many steps as the one before."""
+        return min(1.0, progress.steps * self.epochs / max(1, progress.steps_planned))
+
+    @contextmanager
+    def undone_if_refused(self) -> Iterator[None]:
+        """Random numbers that were drawn inside count only if nothing is raised: a refused call can be made again."""
+        state = self.rng.bit_generator.state
+        try:
+            yield
+        except BaseException:
+            self.rng.bit_generator.state = state
+            raise
+
+    def decide(
+        self,
+        progress: Progress,
+        units: LiveUnits,
+        signals: Signals,
+        records: Sequence[Mapping[str, Any]],
+        device: torch.device,
+    ) -> Decision | None:
+        """The next network, the same on every rank; None once structure is frozen.
+
+        All units of an absent block are there to choose from. What is decided about them does not matter until the
+        block comes in, so the decision leaves them out.
+        """
+        if progress.epoch > self.trajectory.last_decision or not self.growing(progress.epoch):
+            return None
+        view = View(
+            scores=self.keeper.scores(signals),
+            beta=self.beta(progress),
+            live={name: mask | (name in units.inactive) for name, mask in units.masks.items()},
+            lived=units.lived,
+            limits=self.trajectory.at(progress.epoch),
+            caps=self.trajectory.caps,
+            last=progress.epoch == self.trajectory.last_decision,
+            prices=self.prices,
+            records=records,
+        )
+        decision = self.method.controller.decide(view, self.rng)
+        push, strength = broadcast_numbers((decision.push, decision.strength), device)
+        self.keeper.push(push)
+        masks = broadcast_masks(decision.live, device)
+        inactive = self.space.inactive_groups(masks)
+        return Decision({name: mask for name, mask in masks.items() if name not in inactive}, push, strength)
+
+    # --- keeping and restoring ---
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"strength": self.strength, "keeper": self.keeper.state_dict(), "rng": self.rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.strength = state["strength"]
+        self.keeper.load_state_dict(state["keeper"])
+        self.rng.bit_generator.state = state["rng"]

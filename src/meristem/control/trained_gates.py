@@ -1,0 +1,139 @@
+"""Gates trained by gradient descent, with a penalty on the width: the paper's learning."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from meristem.control.penalty import PENALTIES, Penalty, SumOverMeanWidth
+from meristem.control.scores import EpochStart, ScoreKeeper, Signals
+from meristem.control.text_settings import choice, number
+from meristem.gating.kinds import GateKind
+from meristem.space.arrays import FloatArray
+
+
+@dataclass(frozen=True)
+class TrainedGates:
+    """Scores are trained by SGD on the task's gradient and the width penalty.
+
+    ``rate`` is multiplied with the learning-rate schedule of the weights and, with ``per_run``, with the number of
+    steps the paper trained for over those of this run, so that a short run moves the scores as far.
+    """
+
+    penalty: Penalty = choice(SumOverMeanWidth(), PENALTIES)
+    rate: float = number(0.1)
+    momentum: float = number(0.9)
+    decay: float = number(1e-6)
+    per_run: bool = True
+    block_weight: float = number(0.1)  # of a block in the penalty: the paper's lambda of depth over that of width
+    trains_gates = True
+
+    def keeper(
+        self,
+        first: Mapping[str, FloatArray],
+        rng: np.random.Generator,
+        gate: GateKind,
+        blocks: Collection[str] = (),
+    ) -> ScoreKeeper:
+        return _TrainedGatesKeeper(self, gate, first, rng, blocks)
+
+
+class _TrainedGatesKeeper:
+    """One flat vector for all units, so that a step is a handful of operations whatever the number of groups."""
+
+    reads_steps = True
+
+    def __init__(
+        self,
+        policy: TrainedGates,
+        gate: GateKind,
+        first: Mapping[str, FloatArray],
+        rng: np.random.Generator,
+        blocks: Collection[str],
+    ) -> None:
+        self._policy, self._gate, self._rng = policy, gate, rng
+        self._units = {name: len(values) for name, values in first.items()}
+        self._s = torch.from_numpy(np.concatenate(list(first.values()))).float()
+        self._velocity = torch.zeros_like(self._s)
+        self._noise = torch.full_like(self._s, 0.5)
+        self._beta = torch.ones_like(self._s)
+        widths = {name: count for name, count in self._units.items() if name not in blocks}
+        self._weights = {**policy.penalty.weight(widths), **dict.fromkeys(blocks, policy.block_weight)}
+        self._weight = torch.zeros_like(self._s)  # of every unit in the penalty, in this epoch
+        self._strength, self._hardness, self._rate = 0.0, 0.0, policy.rate
+        self._live_at = torch.arange(0)  # of the live units in the flat vector
+        self._slices = dict.fromkeys(self._units, slice(0, 0))  # of every group among the live units
+        self._values: Tensor | None = None
+        self.scales_gates = gate.scales
+
+    def begin(self, epoch: EpochStart) -> None:
+        device = epoch.device
+        self._strength, self._hardness = epoch.strength, epoch.hardness
+        self._rate = self._policy.rate * (epoch.pace if self._policy.per_run else 1.0)
+        self._beta = torch.from_numpy(np.concatenate([epoch.beta[name] for name in self._units])).float().to(device)
+        live = np.concatenate([epoch.live[name] for name in self._units])
+        self._live_at = torch.from_numpy(np.flatnonzero(live)).to(device)
+        ends = np.cumsum([int(epoch.live[name].sum()) for name in self._units]).tolist()
+        self._slices = {name: slice(a, b) for name, a, b in zip(self._units, [0, *ends[:-1]], ends, strict=True)}
+        weights = [0.0 if name in epoch.inactive else self._weights[name] for name in self._units]
+        self._weight = torch.from_numpy(np.repeat(weights, list(self._units.values()))).float().to(device)
+        self._s, self._velocity, self._noise = self._s.to(device), self._velocity.to(device), self._noise.to(device)
+        self._renew()
+
+    def step(self, signals: Signals, lr_frac: float) -> None:
+        pull = signals.pull()
+        if not torch.isfinite(pull).all():  # an overflow under mixed precision says nothing about the units
+            return
+        s, beta, at, policy = self._s, self._beta, self._live_at, self._policy
+        p = torch.sigmoid(beta * s)
+        gradient = self._strength * self._weight * beta * p * (1 - p) + policy.decay * s
+        slope = self._gate.slope(s[at], beta[at], self._noise[at]) * (1 - self._hardness)
+        gradient[at] += pull / self._live_values().clamp_min(1e-6) * slope
+        self._velocity.mul_(policy.momentum).add_(gradient)
+        s.sub_(self._velocity, alpha=self._rate * lr_frac)
+        self._renew()
+
+    def finish(self) -> None: ...
+
+    def push(self, delta: float) -> None:
+        self._s.add_(delta)
+        self._values = None
+
+    def gates(self, group: str) -> Tensor | None:
+        return self._live_values()[self._slices[group]] if self.scales_gates else None
+
+    def _live_values(self) -> Tensor:
+        if self._values is None:
+            at = self._live_at
+            soft = self._gate.value(self._s[at], self._beta[at], self._noise[at])
+            self._values = self._hardness + (1 - self._hardness) * soft
+        return self._values
+
+    def _renew(self) -> None:
+        """Forget the gate values, which have changed; a random gate gets new noise for the next step."""
+        self._values = None
+        if self._gate.noisy:
+            noise = self._rng.random(len(self._noise), dtype=np.float32)
+            self._noise = torch.from_numpy(noise).to(self._s.device)
+
+    def scores(self, signals: Signals) -> dict[str, FloatArray]:
+        flat = self._s.cpu().double().numpy()
+        parts = np.split(flat, np.cumsum(list(self._units.values()))[:-1])
+        return {name: part.copy() for name, part in zip(self._units, parts, strict=True)}
+
+    def state_dict(self) -> dict[str, Any]:
+        tensors = {"s": self._s, "velocity": self._velocity, "noise": self._noise, "beta": self._beta}
+        return {**tensors, "hardness": self._hardness}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        device = self._s.device
+        self._s, self._velocity, self._noise, self._beta = (
+            state[name].to(device) for name in ("s", "velocity", "noise", "beta")
+        )
+        self._hardness = float(state["hardness"])
+        self._values = None

@@ -1,0 +1,234 @@
+"""One owner for everything that acts on a live model while it grows.
+
+Gates of units and of blocks in the forward pass, the pulls that are read from gradients, the opening of fresh blocks,
+the pressure on weights, and the hooks on the user's optimizer: each has its own time to be attached. `Gating.enter`
+says which phase begins; nobody else attaches or detaches anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn, optim
+from torch.utils.hooks import RemovableHandle
+
+from meristem.gating.block_gates import BlockGates
+from meristem.gating.kinds import GatePlacement
+from meristem.gating.opening import Opening
+from meristem.gating.placement import gate_slots
+from meristem.gating.pulls import Pulls
+from meristem.gating.unit_gates import Gates
+from meristem.gating.unit_weights import UnitWeights
+from meristem.space.arrays import FloatArray
+from meristem.surgery.live import Live
+from meristem.surgery.optimizer import lr_frac
+
+
+class GateSource(Protocol):
+    """Whoever knows the values of the gates and listens to steps: the keeper of the scores."""
+
+    @property
+    def scales_gates(self) -> bool: ...
+
+    @property
+    def reads_steps(self) -> bool: ...
+
+    def gates(self, group: str) -> Tensor | None: ...
+
+
+class Pressure(Protocol):
+    """What acts on weights around an optimizer step, see `control/pressure.py`."""
+
+    def before_step(self, weights: UnitWeights, grad_scale: Tensor | None) -> None: ...
+
+    def after_step(self, weights: UnitWeights) -> None: ...
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What the coming epoch is for."""
+
+    trains: bool  # there is a coming epoch
+    grows: bool  # it is one of growing, not of fine-tuning
+    scores: bool  # a decision may still use what its steps say
+    presses: bool  # a decision is still to come at the end of a later epoch
+
+
+class Signals:
+    """What can be asked about the live units at one moment, computed when it is asked for."""
+
+    def __init__(self, gating: Gating, grad_scale: Tensor | None = None) -> None:
+        self._gating, self._grad_scale = gating, grad_scale
+
+    def pull(self) -> Tensor:
+        pull = self._gating.pulls()
+        return pull if self._grad_scale is None else pull / self._grad_scale.to(pull.device)
+
+    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
+        return self._gating.weights(only_made).norms(p)
+
+
+class Gating:
+    """Gates, pulls, opening, pressure and optimizer hooks of one live model.
+
+    ``on_step`` is called with the signals once per optimizer step that is really taken, when gradients are final. A
+    block that comes in takes ``opening_epochs`` to open.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        optimizer: optim.Optimizer,
+        source: GateSource,
+        on_step: Callable[[Signals], None],
+        *,
+        placement: GatePlacement = GatePlacement.READ,
+        opening_epochs: float = 0.0,
+        pressure: Pressure | None = None,
+    ) -> None:
+        self._live, self._optimizer, self._source, self._on_step = live, optimizer, source, on_step
+        slots = gate_slots(live.space, placement)
+        open_at_start = {group for group in live.space.blocks if live.masks[group][0]}
+        self._opening = Opening(opening_epochs, open_at_start)
+        self.first_lr = float(optimizer.param_groups[0]["lr"])
+        self._pressure, self._pressing, self._scoring = pressure, False, False
+        self._weights: dict[bool, UnitWeights] = {}
+        self._block_gates = BlockGates(live, source.gates, self._opening)
+        self._unit_gates = Gates(live, source.gates, slots) if source.scales_gates else None
+        self.pulls = Pulls(live, slots, self._block_gates)
+        self._optimizer_hooks: list[RemovableHandle] = []
+
+    def enter(self, phase: Phase) -> None:
+        """Attach what the phase needs and detach the rest; also after every change of the network."""
+        self._hook_optimizer(phase.trains)
+        self._scoring = phase.scores and self._source.reads_steps
+        self._pressing = phase.presses and self._pressure is not None
+        if phase.grows and (self._scoring or self._source.scales_gates or not self._opening.done):
+            self._block_gates.attach()
+        else:
+            self._block_gates.detach()
+        if self._unit_gates is None:
+            return
+        if phase.grows:
+            self._unit_gates.attach()
+        elif phase.trains:
+            self._unit_gates.detach()
+
+    def fold(self, model: nn.Module) -> None:
+        """Multiply the gates of units into the model's weights, once and for all."""
+        if self._unit_gates is not None:
+            self._unit_gates.detach()
+            self._unit_gates.fold(model)
+
+    def signals(self) -> Signals:
+        """What can be asked between two steps."""
+        return Signals(self)
+
+    def weights(self, only_made: bool = False) -> UnitWeights:
+        """The weights of every unit, or of the filters that make them."""
+        if only_made not in self._weights:
+            self._weights[only_made] = UnitWeights(self._live, only_made)
+        return self._weights[only_made]
+
+    @property
+    def scoring(self) -> bool:
+        """Whether the steps of this epoch are scored."""
+        return self._scoring
+
+    # --- blocks that open ---
+
+    def begin_epoch(self, block_ages: Mapping[str, float], device: torch.device, share: float) -> None:
+        """An epoch starts, or is taken up when ``share`` of it has passed, with live blocks of these ages in epochs."""
+        self._opening.begin(block_ages, device, share)
+
+    def open_blocks(self, share: float) -> None:
+        """So much of the epoch has passed."""
+        self._opening.step(share)
+
+    def forget_pulls(self) -> None:
+        """Drop what was read of blocks before: it belongs to another run."""
+        self._block_gates.take_pulls()
+
+    # --- for an export ---
+
+    @contextmanager
+    def plain_blocks(self) -> Iterator[None]:
+        """No hooks on blocks inside."""
+        with self._block_gates.paused():
+            yield
+
+    @property
+    def attached_unit_gates(self) -> Gates | None:
+        """The gates that an export has to fold in."""
+        return self._unit_gates if self._unit_gates is not None and self._unit_gates.attached else None
+
+    @property
+    def shut_blocks(self) -> frozenset[str]:
+        """The live blocks that do not take part yet."""
+        return self._opening.shut
+
+    # --- the user's optimizer ---
+
+    @property
+    def lr_frac(self) -> float:
+        """The learning rate over that of its start."""
+        return lr_frac(self._optimizer, self.first_lr)
+
+    def _hook_optimizer(self, trains: bool) -> None:
+        if not trains:
+            while self._optimizer_hooks:
+                self._optimizer_hooks.pop().remove()
+        elif not self._optimizer_hooks:
+            self._optimizer_hooks = [
+                self._optimizer.register_step_pre_hook(self._before_step),
+                self._optimizer.register_step_post_hook(self._after_step),
+            ]
+
+    def _before_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        if not _has_closure(args, kwargs):
+            self._listen()
+            self._press(getattr(optimizer, "grad_scale", None))  # of a gradient scaler, on fused optimizers
+            return None
+        if not self._pressing:
+            return None
+
+        def with_pressure(value: Any) -> Any:  # gradients will be made inside the step
+            return self._pressed(value) if callable(value) else value
+
+        changed = {name: with_pressure(value) for name, value in kwargs.items()}
+        return (args[0], *map(with_pressure, args[1:])), changed
+
+    def _after_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if _has_closure(args, kwargs):
+            self._listen()
+        if self._pressing and self._pressure is not None:
+            self._pressure.after_step(self.weights())
+
+    @torch.no_grad()
+    def _listen(self) -> None:
+        # A gradient scaler leaves these on fused optimizers, which then unscale and skip by themselves.
+        found_inf, grad_scale = (getattr(self._optimizer, name, None) for name in ("found_inf", "grad_scale"))
+        if found_inf is None or not bool(found_inf):
+            self._on_step(Signals(self, grad_scale))
+
+    def _press(self, grad_scale: Tensor | None = None) -> None:
+        if self._pressing and self._pressure is not None:
+            with torch.no_grad():
+                self._pressure.before_step(self.weights(), grad_scale)
+
+    def _pressed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def call() -> Any:
+            loss = closure()
+            self._press()
+            return loss
+
+        return call
+
+
+def _has_closure(args: Any, kwargs: Any) -> bool:
+    """Whether an optimizer's step was called with a function that makes the gradients."""
+    return any(callable(value) for value in (*args[1:], *kwargs.values()))

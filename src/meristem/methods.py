@@ -1,0 +1,143 @@
+"""All methods by name: how a network grows, is pruned, or stays. A new one is one file and one line here.
+
+Grower(..., method="paper")                      # a name
+Grower(..., method="paper:temperature=global")   # with a number or a choice of it changed
+Grower(..., method=methods.paper())              # the same as an object, to be changed with dataclasses.replace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from meristem.control.controller import FixedStructure
+from meristem.control.draws import Even
+from meristem.control.exact import Exact
+from meristem.control.feedback import Feedback
+from meristem.control.first_network import FullNetwork, GivenWidths, PlannedShare
+from meristem.control.importance import Importance
+from meristem.control.method import Method
+from meristem.control.method_text import changed_by_text, method_settings
+from meristem.control.order import ImportancePerPrice
+from meristem.control.rivals.autogrow import autogrow
+from meristem.control.rivals.iss import iss
+from meristem.control.rivals.l1_pruning import l1_pruning
+from meristem.control.schedule import Schedule
+from meristem.control.scores import ConstantScores, RandomScores
+from meristem.control.trained_gates import TrainedGates
+from meristem.errors import MeristemError, nearest
+from meristem.gating.kinds import Sigmoid
+from meristem.surgery.fresh import AsBuilt
+
+__all__ = [
+    "METHODS",
+    "autogrow",
+    "default",
+    "dense",
+    "direct",
+    "gates",
+    "iss",
+    "l1_pruning",
+    "method_settings",
+    "paper",
+    "paper_nas",
+    "parse_method",
+    "random",
+    "search",
+    "uniform",
+]
+
+
+def default() -> Method:
+    """The planned cost is met exactly at every epoch, groups grow in step, importance decides which units live."""
+    return Method()
+
+
+def search() -> Method:
+    """The default with groups that compete: more importance for the price of a unit makes a group wider.
+
+    The importance of a group's units together says what the group is worth, so it is taken as it is
+    (``grace_epochs=0``).
+    """
+    return Method(scores=Importance(grace_epochs=0), controller=Exact(ImportancePerPrice()))
+
+
+def random() -> Method:
+    """The default's growth with random instead of learned importance."""
+    return Method(scores=RandomScores())
+
+
+def gates() -> Method:
+    """Exact budgets with gates learned by gradient: forward value 1, sigma's slope, low-variance draws."""
+    return Method(scores=TrainedGates(), controller=Exact(draw=Even()))
+
+
+def paper() -> Method:
+    """The letter of the paper: sigmoid gates, independent draws, feedback, one unit per group, no freeze.
+
+    In a run of as many steps as the paper's the gate learning rate is the paper's; in a shorter one it is higher.
+    """
+    return Method(
+        scores=TrainedGates(),
+        controller=Feedback(),
+        schedule=Schedule(start=0.0, grow_until=0.0, peak=1.0),
+        gate=Sigmoid(),
+        fresh=AsBuilt(),
+        freeze=1.0,
+        opening=0.0,
+    )
+
+
+def paper_nas() -> Method:
+    """The letter of the paper in its comparison with architecture search: bases 2.0 for units, 0.1 for blocks."""
+    base, deep_base = 2.0, 0.1
+    return replace(paper(), scores=TrainedGates(block_weight=deep_base / base), controller=Feedback(deep_base=base))
+
+
+def uniform() -> Method:
+    """Nothing grows: every group has the same share of its units from the start, trained from scratch."""
+    return Method(
+        scores=ConstantScores(),
+        controller=FixedStructure(),
+        schedule=Schedule(start=1.0, grow_until=0.0, peak=1.0),
+        start=PlannedShare(native_scale=True),
+        freeze=0.0,
+    )
+
+
+def dense() -> Method:
+    """Nothing grows: the full model is trained as it is."""
+    return replace(uniform(), start=FullNetwork(), ignores_budget=True)
+
+
+def direct(widths: Mapping[str, int] | None = None) -> Method:
+    """Nothing grows: the widths of a finished run, trained from scratch (direct design)."""
+    return replace(uniform(), start=GivenWidths(None if widths is None else tuple(widths.items())))
+
+
+METHODS: Mapping[str, Callable[[], Method]] = {
+    "default": default,
+    "search": search,
+    "random": random,
+    "gates": gates,
+    "paper": paper,
+    "paper-nas": paper_nas,
+    "uniform": uniform,
+    "dense": dense,
+    "direct": direct,
+    "autogrow": autogrow,
+    "iss": iss,
+    "l1": l1_pruning,
+}
+
+
+def parse_method(text: str, what: str = "method", more_names: tuple[str, ...] = ()) -> Method:
+    """The method that a text stands for; messages call it ``what`` and offer ``more_names`` beside those known here.
+
+    >>> parse_method("default:peak=2.5:freeze=0.8").schedule.peak
+    2.5
+    """
+    name, *changes = text.split(":")
+    if name not in METHODS:
+        raise MeristemError(f"there is no {what} {name!r}; {nearest(name, [*more_names, *METHODS])}")
+    return changed_by_text(METHODS[name](), name, changes)
