@@ -31,10 +31,10 @@ def cifar100(folder: str | Path, held_out: int = 5000, labels: str = "fine") -> 
 
     ``folder`` is ``cifar-100-python``, ``cifar-100-binary`` or the folder one of them lies in.
     """
-    chosen = [label for label in _CIFAR100.labels if label.key == f"{labels}_labels".encode()]
-    if not chosen:
+    matching = [label for label in _CIFAR100.labels if label.key == f"{labels}_labels".encode()]
+    if not matching:
         raise ValueError(f"CIFAR-100 has fine and coarse labels, not {labels!r}")
-    return _read_set(_CIFAR100, Path(folder), held_out, chosen[0])
+    return _read_set(_CIFAR100, Path(folder), held_out, matching[0])
 
 
 # --- the published files --------------------------------------------------------------------------------------------

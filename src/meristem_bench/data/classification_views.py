@@ -83,14 +83,14 @@ def random_box(size: tuple[int, int], least_area: float, rng: np.random.Generato
     return (left, upper, left + wide, upper + high)
 
 
-def central_box(size: tuple[int, int], wanted: int) -> Box:
-    """Where the central ``wanted`` x ``wanted`` pixels of the resized image lie in the image itself."""
+def central_box(size: tuple[int, int], crop: int) -> Box:
+    """Where the central ``crop`` x ``crop`` pixels of the resized image lie in the image itself."""
     width, height = size
-    shorter = round(wanted * _MARGIN)
+    shorter = round(crop * _MARGIN)
     resized = [max(shorter, int(shorter * side / min(size))) for side in size]
-    left, upper = (round((side - wanted) / 2) for side in resized)
+    left, upper = (round((side - crop) / 2) for side in resized)
     x_scale, y_scale = width / resized[0], height / resized[1]
-    return (left * x_scale, upper * y_scale, (left + wanted) * x_scale, (upper + wanted) * y_scale)
+    return (left * x_scale, upper * y_scale, (left + crop) * x_scale, (upper + crop) * y_scale)
 
 
 def _check_size(size: int) -> None:

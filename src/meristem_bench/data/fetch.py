@@ -77,9 +77,9 @@ def _fetch_file(remote: RemoteFile, folder: Path, data_set: DataSet, observer: D
     if _is_there(RequiredPath(remote.file, remote.md5), folder, data_set.name):
         return False
     part = folder / f"{remote.file}.part"
-    wanted = remote.size * (2 if data_set.unpacked else 1) - _size(part)
-    if (free := shutil.disk_usage(folder).free) < wanted:
-        raise ValueError(f"{remote.file} needs {_mb(wanted)} in {folder}, where only {_mb(free)} are free")
+    bytes_needed = remote.size * (2 if data_set.unpacked else 1) - _size(part)
+    if (free := shutil.disk_usage(folder).free) < bytes_needed:
+        raise ValueError(f"{remote.file} needs {_mb(bytes_needed)} in {folder}, where only {_mb(free)} are free")
     reasons = []
     for address in remote.addresses:
         try:

@@ -131,8 +131,8 @@ def _opened(path: str | os.PathLike[str], content: bytes) -> Any:
 def _shrunk_in_decoder(image: Any, box: Box, size: tuple[int, int]) -> Box:
     """Let a JPEG be decoded at a half, a quarter or an eighth if that is enough; return the box at that scale."""
     width, height = image.size
-    wanted = (_GAP * size[0] * width / (box[2] - box[0]), _GAP * size[1] * height / (box[3] - box[1]))
-    drafted = image.draft(image.mode, (math.ceil(wanted[0]), math.ceil(wanted[1])))
+    minimum = (_GAP * size[0] * width / (box[2] - box[0]), _GAP * size[1] * height / (box[3] - box[1]))
+    drafted = image.draft(image.mode, (math.ceil(minimum[0]), math.ceil(minimum[1])))
     if drafted is None:  # another format
         return box
     right, lower = drafted[1][2:]  # of the whole image

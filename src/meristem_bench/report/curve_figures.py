@@ -178,7 +178,7 @@ def _epoch_macs(experiments: Sequence[Experiment]) -> ReportFigure | None:
     axes.axhline(100, color=MUTED, linewidth=1, linestyle=_DASHES[1], label="full model")
     axes.set_ylim(0, max(105.0, axes.get_ylim()[1]))
     legend(axes)
-    caption = "Multiply-adds of each epoch's training, as a share of what the full model spends in an epoch."
+    caption = "Multiply-adds of each epoch's training, as a share of those of the full model."
     return ReportFigure("epoch-macs", "Training cost of each epoch", caption, figure)
 
 

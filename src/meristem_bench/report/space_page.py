@@ -132,16 +132,16 @@ def _table(rows: Sequence[str]) -> str:
 
 def _group(group: Mapping[str, Any], drawing: SpaceDrawing, first: Mapping[str, int]) -> str:
     name = group["name"]
-    shown = breakable(name)
+    title = breakable(name)
     if name in first:
-        shown = f'<a href="#l{first[name]}">{shown}</a>'
+        title = f'<a href="#l{first[name]}">{title}</a>'
     kind = group["kind"] + (" *" if group.get("mixes_units") else "")
     coupled = "".join(
         f'<td data-l="{label}">{_names(group[key])}</td>' if group[key] else "<td></td>"
         for label, key in (("made by", "makers"), ("passes", "along"), ("read by", "readers"))
     )
     return (
-        f'<tr id="g{drawing.legend.numbers[name]}"><td class="h">{drawing.chip(name)}</td><td class="h">{shown}</td>'
+        f'<tr id="g{drawing.legend.numbers[name]}"><td class="h">{drawing.chip(name)}</td><td class="h">{title}</td>'
         f'<td data-l="kind" class="kind h">{escape(kind)}</td><td data-l="units" class="n h">{group["units"]:,}</td>'
         f'<td data-l="parameters" class="n h">{group["params_frac"]:.1%}</td>{coupled}</tr>'
     )
@@ -188,8 +188,8 @@ def _notes(notes: Sequence[str]) -> str:
 
 def _names(names: Sequence[str]) -> str:
     short = brief(names)
-    shown = ", ".join(map(breakable, short[:_NAMES]))
-    return shown + (f" and {len(short) - _NAMES} more" if len(short) > _NAMES else "")
+    listed = ", ".join(map(breakable, short[:_NAMES]))
+    return listed + (f" and {len(short) - _NAMES} more" if len(short) > _NAMES else "")
 
 
 def _share(frac: float) -> str:
