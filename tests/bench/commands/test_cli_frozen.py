@@ -32,12 +32,12 @@ def subparsers() -> dict[str, argparse.ArgumentParser]:
 
 
 def test_commands_and_flags_are_frozen() -> None:
-    found = {
+    flags = {
         name: {flag for action in parser._actions for flag in (action.option_strings or [str(action.metavar)])}
         - {"-h", "--help"}
         for name, parser in subparsers().items()
     }
-    assert found == FROZEN
+    assert flags == FROZEN
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in FROZEN)], ids=lambda words: " ".join(words) or "none")
@@ -62,10 +62,10 @@ def test_a_wrong_command_line_is_told_in_one_sentence(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("meristem: ")
-    assert message in told
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("meristem: ")
+    assert message in error
+    assert error.count("\n") == 1
 
 
 def test_the_command_line_itself_needs_no_torch() -> None:

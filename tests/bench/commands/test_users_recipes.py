@@ -24,10 +24,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one sentence with which a command line is refused."""
     capsys.readouterr()
     assert main(list(words)) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("meristem: ")
-    assert told.count("\n") == 1
-    return told.removeprefix("meristem: ").strip()
+    error = capsys.readouterr().err
+    assert error.startswith("meristem: ")
+    assert error.count("\n") == 1
+    return error.removeprefix("meristem: ").strip()
 
 
 def test_a_recipe_named_like_one_of_ours_is_not_taken_for_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,13 +37,13 @@ def test_a_recipe_named_like_one_of_ours_is_not_taken_for_it(here: Path, capsys:
     shutil.rmtree("a/model")
     for words in (["grow", "--resume", "a"], ["evaluate", "a"], ["export", "a", "--out", "b"]):
         assert "a holds a run of 'digits', which is no recipe of meristem" in refused(capsys, *words)
-    told = refused(capsys, "grow", "digits", "--resume", "a")
-    assert told == "a holds a run of another recipe of the same name, namesake:tiny: name that one"
+    error = refused(capsys, "grow", "digits", "--resume", "a")
+    assert error == "a holds a run of another recipe of the same name, namesake:tiny: name that one"
     assert main(["grow", "namesake:tiny", "--resume", "a"]) == 0
     description = Path("a/run.json")
     description.write_text(description.read_text().replace('"recipe": "namesake:tiny"', '"recipe": null'))
-    told = refused(capsys, "grow", "namesake:tiny", "--resume", "a")
-    assert told == "a holds a run of another recipe of the same name, meristem's own: name that one"
+    error = refused(capsys, "grow", "namesake:tiny", "--resume", "a")
+    assert error == "a holds a run of another recipe of the same name, meristem's own: name that one"
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_too_little_memory_is_told(here: Path, capsys: pytest.CaptureFixture[str
     (here / "large_recipe.py").write_text(RECIPE.replace("    return inputs", full))
     (here / "full").touch()
     assert main(["grow", "large_recipe:tiny", "--out", "a"]) == 2
-    told = capsys.readouterr().err
-    assert "the memory of cpu was not enough in epoch 1; what came before is kept: go on with --resume" in told
-    assert "--set batch=8" in told
+    error = capsys.readouterr().err
+    assert "the memory of cpu was not enough in epoch 1; what came before is kept: go on with --resume" in error
+    assert "--set batch=8" in error
     (here / "full").unlink()
     assert main(["grow", "large_recipe:tiny", "--resume", "a"]) == 0

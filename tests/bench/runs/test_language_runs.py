@@ -104,35 +104,35 @@ def test_what_comes_out_meets_the_budget_keeps_the_embedding_and_says_how_it_is_
 
 
 def test_the_state_goes_from_batch_to_batch_cut_off_from_gradients_and_ends_with_the_epoch() -> None:
-    given: list[Any] = []
+    states: list[Any] = []
 
     class Listening(LstmLm):
         def forward(self, tokens: Tensor, state: Any = None) -> Any:
-            given.append(state)
+            states.append(state)
             return super().forward(tokens, state)
 
     run = tiny(method="dense", model=partial(Listening, embedding=6, hidden=(12, 12)))
     training = build(run, None)
     steps = training.data.steps(BATCH)
     for _ in range(2):
-        given.clear()
+        states.clear()
         train_epoch(training, Watch())
-        assert [state is None for state in given] == [True] + [False] * (steps - 1)
-        assert not any(part.requires_grad for state in given[1:] for layer in state for part in layer)
-    given.clear()
+        assert [state is None for state in states] == [True] + [False] * (steps - 1)
+        assert not any(part.requires_grad for state in states[1:] for layer in state for part in layer)
+    states.clear()
     evaluate(run, training.data, training.model, "test")
-    assert [state is None for state in given] == [True] + [False] * (math.ceil(43 / BATCH / UNROLL) - 1)
+    assert [state is None for state in states] == [True] + [False] * (math.ceil(43 / BATCH / UNROLL) - 1)
 
 
 def test_an_evaluation_is_that_of_the_whole_streams_at_once() -> None:
     run = tiny()
     data = run.load(run)
     model = build_model(run, data).eval()
-    found = evaluate(run, data, model, "test")
+    metrics = evaluate(run, data, model, "test")
     (inputs, targets) = next(iter(dataclasses.replace(data, unroll=1000).evaluate("test", BATCH)))
     scores, _ = model(inputs)
-    wanted = run.task.metrics(run.task.tally(scores, targets))
-    assert found == pytest.approx(wanted, rel=1e-6)
+    expected = run.task.metrics(run.task.tally(scores, targets))
+    assert metrics == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_model_that_carries_no_state_is_told_so() -> None:
@@ -172,9 +172,9 @@ def test_gradients_are_those_of_the_sum_over_words_and_no_longer_than_the_clip(c
 def test_the_full_model_keeps_what_the_published_one_keeps() -> None:
     run = tiny(keep=0.65, keep_dense=0.35)
     for method, keep in (("default", 0.65), ("uniform", 0.65), ("direct", 0.65), ("dense", 0.35)):
-        made = build_model(run.replace(method=method), run.load(run))
-        assert made.dropout.p == pytest.approx(1 - keep)
-        assert made.decoder.out_features == VOCABULARY
+        model = build_model(run.replace(method=method), run.load(run))
+        assert model.dropout.p == pytest.approx(1 - keep)
+        assert model.decoder.out_features == VOCABULARY
 
 
 def test_a_lasso_has_the_weaker_dropout_of_the_two() -> None:

@@ -65,8 +65,8 @@ def test_a_decay_starts_after_so_many_epochs_and_goes_on_at_every_one(divisor: f
     rate, steps = Decay(divisor, after, epochs), 1327
     for epoch in range(epochs):
         for step in (0, steps - 1):
-            found = rate.factor((epoch * steps + step) / (epochs * steps))
-            assert found == divisor ** -max(0, epoch + 1 - after), (epoch, step)
+            factor = rate.factor((epoch * steps + step) / (epochs * steps))
+            assert factor == divisor ** -max(0, epoch + 1 - after), (epoch, step)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from meristem_bench.show.result_tables import comparison_table, result_table
 COSTS = {"params_frac": 0.1, "macs_frac": 0.2, "spend_frac": 0.3, "seconds": 90}
 
 
-def result(name: str, value: float, known: bool = True) -> dict[str, object]:
+def result(name: str, value: float, says_how: bool = True) -> dict[str, object]:
     full = {"params": 100, "macs": 100, "spend_macs": 1e3, "blocks": {}}
-    shown = {"metric": dataclasses.asdict(metric(name))} if known else {}
+    shown = {"metric": dataclasses.asdict(metric(name))} if says_how else {}
     amounts = {"params": 10, "macs": 20, "spend_macs": 300.0, "blocks": {}, "full": full, "method": "default"}
     return {"headline": name, "test": {name: value}, **shown, **amounts, **COSTS}
 
@@ -29,7 +29,7 @@ def test_shares_are_shown_in_percent_and_perplexity_as_it_is() -> None:
 
 def test_a_result_says_itself_how_it_is_to_be_read_and_an_early_one_is_a_share() -> None:
     assert headline(result("perplexity", 80.0)) == metric("perplexity")
-    assert headline(result("accuracy", 0.9, known=False)) == metric("accuracy")
+    assert headline(result("accuracy", 0.9, says_how=False)) == metric("accuracy")
     own = {**result("ratio", 3.0), "metric": {"is_share": False, "more_is_better": True}}
     assert headline(own).text(3.0) == "3.0"
 

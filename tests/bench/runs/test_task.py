@@ -59,7 +59,7 @@ def test_impossible_tops_are_refused(top: tuple[int, ...]) -> None:
 
 def plain_reference(outputs: torch.Tensor, targets: torch.Tensor, ignore: int = 255) -> dict[str, float]:
     """Pixel by pixel, with sets."""
-    losses, found, wanted, right, counted = [], {}, {}, 0, 0
+    losses, predictions, labels, right, counted = [], {}, {}, 0, 0
     count, classes, height, width = outputs.shape
     for place in ((n, y, x) for n in range(count) for y in range(height) for x in range(width)):
         n, y, x = place
@@ -69,13 +69,13 @@ def plain_reference(outputs: torch.Tensor, targets: torch.Tensor, ignore: int = 
         scores = outputs[n, :, y, x].double().tolist()
         losses.append(math.log(sum(math.exp(score) for score in scores)) - scores[target])
         predicted = max(range(classes), key=scores.__getitem__)
-        found.setdefault(predicted, set()).add(place)
-        wanted.setdefault(target, set()).add(place)
+        predictions.setdefault(predicted, set()).add(place)
+        labels.setdefault(target, set()).add(place)
         right += predicted == target
         counted += 1
     shares = []
-    for name in found.keys() | wanted.keys():
-        one, other = found.get(name, set()), wanted.get(name, set())
+    for name in predictions.keys() | labels.keys():
+        one, other = predictions.get(name, set()), labels.get(name, set())
         shares.append(len(one & other) / len(one | other))
     return {
         "loss": sum(losses) / counted,
@@ -147,7 +147,7 @@ def test_where_nothing_counts_the_loss_is_zero() -> None:
 def test_outputs_that_do_not_fit_are_refused() -> None:
     outputs, targets = samples(4, classes=3)
     maps, labels = samples(2, 4, 5, classes=3)
-    for task, given, wanted, message in (
+    for task, wrong_outputs, wrong_targets, message in (
         (Classification(), (outputs, outputs), targets, "the model returned a tuple, but one tensor with a score for"),
         (Classification(), {"out": outputs}, targets, "the model returned a dict, but one tensor"),
         (Classification(), maps, targets[:2], "outputs of shape [2, 3, 4, 5], expected [2, classes]"),
@@ -164,7 +164,7 @@ def test_outputs_that_do_not_fit_are_refused() -> None:
     ):
         for judge in (task.loss, task.tally):
             with pytest.raises(MeristemError, match=re.escape(message)):
-                judge(given, wanted)
+                judge(wrong_outputs, wrong_targets)
 
 
 def test_the_loss_of_scores_in_half_precision_is_exact() -> None:

@@ -53,10 +53,10 @@ def results(out: str) -> list[dict[str, str]]:
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
     assert main(list(words)) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("meristem: ")
-    assert told.count("\n") == 1
-    return told
+    error = capsys.readouterr().err
+    assert error.startswith("meristem: ")
+    assert error.count("\n") == 1
+    return error
 
 
 def test_autogrow_finds_its_size_by_itself(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_several_recipes_are_one_table(here: Path, capsys: pytest.CaptureFixture
     (here / "more_recipe.py").write_text(text.replace('Run("tiny"', 'Run("other"') + "\n" + JUDGED)
     words = ["--arms", "grown,dense", "--out", "out", "--jobs", "2"]
     assert main(["sweep", "small_recipe:tiny, more_recipe:tiny", *words]) == 0
-    told = capsys.readouterr().out
-    titles = [line.split("  ")[0] for line in told[told.index("seeds") :].splitlines()[1:5]]
+    output = capsys.readouterr().out
+    titles = [line.split("  ")[0] for line in output[output.index("seeds") :].splitlines()[1:5]]
     assert titles == ["tiny", "tiny", "other", "other"]
     for name in ("tiny", "other"):
         assert len(Path(f"out/{name}/results.csv").read_text().splitlines()) == 3
@@ -106,8 +106,8 @@ def test_several_recipes_are_one_table(here: Path, capsys: pytest.CaptureFixture
         assert message in refusal(capsys, "sweep", f"small_recipe:tiny,{second}", "--out", "none")
     assert not Path("none").exists()
     assert main(["grow", "small_recipe:tiny", "--out", "one"]) == 0
-    told = refusal(capsys, "sweep", "small_recipe:tiny,more_recipe:tiny", "--out", "one")
-    assert "one holds a single run; several need a folder of their own" in told
+    error = refusal(capsys, "sweep", "small_recipe:tiny,more_recipe:tiny", "--out", "one")
+    assert "one holds a single run; several need a folder of their own" in error
 
 
 JUDGED = """
@@ -122,11 +122,11 @@ def same():
 def test_several_seeds_give_mean_and_deviation(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["grow", "small_recipe:tiny", "--seeds", "3", "--seed", "4", "--epochs", "12", "--out", "out"]
     assert main([*words, "--with-dense"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert sorted(path.name for path in Path("out").iterdir() if path.is_dir()) == [
         f"{arm}-seed{seed}" for arm in ("dense", "grown") for seed in (4, 5, 6)
     ]
-    (line,) = (line for line in told.splitlines() if line.startswith("params 36%  grown"))
+    (line,) = (line for line in output.splitlines() if line.startswith("params 36%  grown"))
     assert line.split()[3] == "3"
     assert "±" in line
     # One of the runs alone is the same run.
@@ -144,14 +144,14 @@ def test_a_sweep_has_a_grown_a_uniform_and_a_direct_network_for_each_budget(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert sweep("--budgets", "30%,60%", "--out", "out") == 0
-    found = results("out")
-    assert [(row["budget"], row["arm"]) for row in found] == [
+    rows = results("out")
+    assert [(row["budget"], row["arm"]) for row in rows] == [
         (f"params={share}%", arm) for share in (30, 60) for arm in ("grown", "uniform", "direct")
     ]
-    assert all(float(row["params_frac"]) <= float(row["budget"][7:-1]) / 100 for row in found)
+    assert all(float(row["params_frac"]) <= float(row["budget"][7:-1]) / 100 for row in rows)
     # Groups in step end with the uniform widths: that network is not trained a second time.
     assert not Path("out/params=30%/direct-seed0").exists()
-    assert found[1]["test"] == found[2]["test"]
+    assert rows[1]["test"] == rows[2]["test"]
     # More may be added later; by macs too.
     assert sweep("--budgets", "30%,60%,80%", "--out", "out", "--arms", "grown,dense") == 0
     assert [(row["budget"], row["arm"]) for row in results("out")][-1] == ("", "dense")
@@ -184,9 +184,9 @@ def test_a_stopped_study_goes_on(jobs: str, here: Path) -> None:
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
+    _, error = process.communicate()
     assert process.returncode == 130
-    assert told == "meristem: stopped; every finished epoch is kept. To go on: the same command again\n"
+    assert error == "meristem: stopped; every finished epoch is kept. To go on: the same command again\n"
     (here / "slow").unlink()
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     assert len(results("out")) == 4
@@ -194,19 +194,19 @@ def test_a_stopped_study_goes_on(jobs: str, here: Path) -> None:
 
 def test_a_run_that_fails_is_named_and_the_others_are_kept(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     words = ["sweep", "small_recipe:tiny", "--arms", "grown", "--out", "out", "--jobs", "2"]
-    told = refusal(capsys, *words, "--budgets", "40%,1%")
-    assert "1 of 2 runs failed: see out/params=1%/grown-seed0.log" in told
+    error = refusal(capsys, *words, "--budgets", "40%,1%")
+    assert "1 of 2 runs failed: see out/params=1%/grown-seed0.log" in error
     assert "cannot be met" in Path("out/params=1%/grown-seed0.log").read_text()
     assert len(results("out")) == 1
     # In turn it is the same: the others are run, and a reason that several share is told once.
-    told = refusal(capsys, *words[:-2], "--arms", "grown,direct", "--budgets", "1%,50%").replace("  ", " ")
-    assert "2 of 4 runs failed: params 1% grown seed 0: the budget of 1% params cannot be met" in told
-    assert "; params 1% direct seed 0: there is no grown network" in told
+    error = refusal(capsys, *words[:-2], "--arms", "grown,direct", "--budgets", "1%,50%").replace("  ", " ")
+    assert "2 of 4 runs failed: params 1% grown seed 0: the budget of 1% params cannot be met" in error
+    assert "; params 1% direct seed 0: there is no grown network" in error
     assert len(results("out")) == 2
     (here / "broken").touch()
-    told = refusal(capsys, *words[:-2], "--budgets", "55%,60%")
-    assert told.count("tiny: the file x is damaged") == 1
-    assert "2 of 2 runs failed" in told
+    error = refusal(capsys, *words[:-2], "--budgets", "55%,60%")
+    assert error.count("tiny: the file x is damaged") == 1
+    assert "2 of 2 runs failed" in error
 
 
 def test_a_run_that_breaks_in_the_users_own_code_does_not_stop_the_others(
@@ -217,9 +217,9 @@ def test_a_run_that_breaks_in_the_users_own_code_does_not_stop_the_others(
     words = ["sweep", "half_recipe:tiny", "--method", "search", "--budgets", "40%", "--arms", "uniform,grown,direct"]
     for jobs, reason in (("1", "uniform seed 0: KeyError: 'x'"), ("2", "see out2/params=40%/uniform-seed0.log")):
         assert main([*words, "--out", f"out{jobs}", "--jobs", jobs]) == 2
-        told = capsys.readouterr().err.splitlines()[-1].replace("  ", " ")
-        assert told.startswith("meristem: 1 of 3 runs failed: ")
-        assert reason in told
+        error = capsys.readouterr().err.splitlines()[-1].replace("  ", " ")
+        assert error.startswith("meristem: 1 of 3 runs failed: ")
+        assert reason in error
         assert [row["arm"] for row in results(f"out{jobs}")] == ["grown", "direct"]  # it does not need the uniform one
 
 
@@ -290,11 +290,11 @@ def test_what_growing_is_compared_with_can_be_an_arm() -> None:
 def test_several_runs_are_not_put_into_the_folder_of_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["grow", "small_recipe:tiny", "--out", "one"]) == 0
     for words in (["grow", "small_recipe:tiny", "--seeds", "2"], ["sweep", "small_recipe:tiny", "--budgets", "30%"]):
-        told = refusal(capsys, *words, "--out", "one")
-        assert "one holds a single run; several need a folder of their own: give another --out" in told
+        error = refusal(capsys, *words, "--out", "one")
+        assert "one holds a single run; several need a folder of their own: give another --out" in error
     assert not list(Path("one").glob("*seed*"))
-    told = refusal(capsys, "grow", "small_recipe:tiny", "--seeds", "2", "--out", "small_recipe.py")
-    assert "small_recipe.py cannot be made (File exists); give another --out" in told
+    error = refusal(capsys, "grow", "small_recipe:tiny", "--seeds", "2", "--out", "small_recipe.py")
+    assert "small_recipe.py cannot be made (File exists); give another --out" in error
 
 
 @pytest.mark.parametrize(
