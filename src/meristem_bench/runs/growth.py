@@ -14,9 +14,7 @@ from meristem_bench.runs.settings import check_settings
 class Growth:
     budget: Budget = Budget(params="36%")
     method: str = "default"  # as meristem.methods.parse_method reads it
-    widths: str | None = (
-        None  # for a method that needs some: the folder of the run whose final widths are trained from scratch
-    )
+    widths: str | None = None  # the folder of the run whose final widths are trained, for a method that needs some
     pin: str = ""  # patterns on module paths whose units must stay, with commas between
     depth: bool = False  # whether blocks that keep their shape may come and go, too
 
