@@ -107,7 +107,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the model and pin what it returns, but for the state that is carried on; the returned tensors."""
         for tensor in call.tensors():  # nothing about an input may change
             self._tensor_dims.set(tensor, [Dim(size) for size in tensor.shape])
-        self._label_given_state(call)
+        self._label_example_state(call)
         self.calls += 1
         with (
             torch.no_grad(),
@@ -125,7 +125,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._unite_returned_state()
         return tensors_in(outputs)
 
-    def _label_given_state(self, call: Call) -> None:
+    def _label_example_state(self, call: Call) -> None:
         """The state of the example may have any units that the one which the model returns has."""
         states = self._observations.states
         for path, tensor in state_tensors(call.state):
@@ -143,9 +143,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for path, tensor in state_tensors(self.state):
             returned = self._tensor_dims.of(tensor)
             copies = [Dim(dim.size, dim.ids, dim.constant) for dim in returned]
-            given = self._observations.states.setdefault(path, copies)
+            expected = self._observations.states.setdefault(path, copies)
             try:
-                for one, two in zip(given, returned, strict=True):
+                for one, two in zip(expected, returned, strict=True):
                     if one.size == two.size:
                         labels.unite(one, two, "the state that is carried on is fixed there")
                         continue

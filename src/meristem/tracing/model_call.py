@@ -18,7 +18,11 @@ Carried = int | str  # the position, or the name, of the state in what a model t
 
 @dataclass(frozen=True)
 class Call:
-    """``place`` is where the carried state goes: an index of ``inputs``, or a key of ``named``."""
+    """A call of a model: its inputs by position and by name.
+
+    ``carried`` is where the state lies in what the model returns, ``place`` where it goes: an index of ``inputs``, or a
+    key of ``named``.
+    """
 
     inputs: tuple[Any, ...]
     named: Mapping[str, Any] = field(default_factory=dict)
@@ -60,11 +64,11 @@ class Call:
         elif isinstance(outputs, Mapping) and self.carried in outputs:
             rest = [value for key, value in outputs.items() if key != self.carried]
         else:
-            known = f"a {type(outputs).__name__}"
-            known += f" of {len(outputs)}" if isinstance(outputs, (tuple, list)) else ""
+            returned = f"a {type(outputs).__name__}"
+            returned += f" of {len(outputs)}" if isinstance(outputs, (tuple, list)) else ""
             raise TraceError(
                 f"carried={self.carried!r} is to be the place of the state in what the model returns, but it returns "
-                f"{known}; give its position in the tuple, or its key in the dict"
+                f"{returned}; give its position in the tuple, or its key in the dict"
             )
         return tensors_in(rest), outputs[self.carried]
 
@@ -73,21 +77,23 @@ def call_of(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any],
     """The call with the place of the state found, from the model's own signature if it is not among the inputs."""
     if carried is None:
         return Call(inputs, named)
-    known = [
+    parameters = [
         name
         for name, parameter in inspect.signature(model.forward).parameters.items()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     place: int | str | None = None
     if isinstance(carried, str):
-        place = known.index(carried) if carried in known and known.index(carried) < len(inputs) else carried
-    elif 0 <= carried <= len(inputs) and not (carried < len(known) and known[carried] in named):
+        place = (
+            parameters.index(carried) if carried in parameters and parameters.index(carried) < len(inputs) else carried
+        )
+    elif 0 <= carried <= len(inputs) and not (carried < len(parameters) and parameters[carried] in named):
         place = carried
-    elif 0 <= carried < len(known):
-        place = known[carried]
+    elif 0 <= carried < len(parameters):
+        place = parameters[carried]
     if place is None:
         raise TraceError(
             f"carried={carried!r} is to be the position of the state among the model's inputs, but its forward takes "
-            f"({', '.join(known)}); give the position, or the name if it is a keyword"
+            f"({', '.join(parameters)}); give the position, or the name if it is a keyword"
         )
     return Call(inputs, named, carried, place)

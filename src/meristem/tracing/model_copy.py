@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
+from meristem.space.paths import split_path
+
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and buffers by name, shared ones once."""
@@ -21,18 +23,19 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def tensor_at(model: nn.Module, name: str) -> Tensor:
-    path, _, leaf = name.rpartition(".")
-    found = getattr(model.get_submodule(path), leaf)
-    assert isinstance(found, Tensor)
-    return found
+    """The parameter or buffer of that name."""
+    path, attribute = split_path(name)
+    tensor = getattr(model.get_submodule(path), attribute)
+    assert isinstance(tensor, Tensor)
+    return tensor
 
 
 def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:
     """A copy of ``model`` whose tensors are ``make(name, tensor)``; the model itself is not touched."""
     memo: dict[int, Any] = {}
     for name, tensor in named_tensors(model):
-        made = make(name, tensor)
-        memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+        new = make(name, tensor)
+        memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
     for module in model.modules():
         for value in vars(module).values():
             if isinstance(value, Tensor) and id(value) not in memo:
@@ -47,17 +50,17 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 def _tensors_in(value: Any, seen: dict[int, Any]) -> list[Tensor]:
     """``seen``: the objects looked into so far by their ids; an object may hold itself."""
-    found = []
+    tensors = []
     for leaf in tree_flatten(value)[0]:
         if isinstance(leaf, Tensor):
-            found.append(leaf)
+            tensors.append(leaf)
         elif id(leaf) not in seen and not isinstance(leaf, (type, ModuleType, nn.Module)):
             seen[id(leaf)] = leaf
-            found += _tensors_in(_held_by(leaf), seen)
-    return found
+            tensors += _tensors_in(_contents(leaf), seen)
+    return tensors
 
 
-def _held_by(leaf: Any) -> list[Any]:
+def _contents(leaf: Any) -> list[Any]:
     """What an object that pytree does not open holds: its items, slots and attributes."""
     items = list(leaf.values()) if isinstance(leaf, dict) else []
     items += leaf if isinstance(leaf, (list, tuple, set, frozenset)) else []

@@ -1,4 +1,4 @@
-"""Sizes that modules remember in attributes, told by well-known names when a view has just used them."""
+"""Sizes that modules remember in attributes: recognised by well-known names when a view has just used them."""
 
 from __future__ import annotations
 

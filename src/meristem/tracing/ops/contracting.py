@@ -36,6 +36,7 @@ def contraction(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
 
 
 def _factors(a: Arguments) -> tuple[Tensor, Tensor]:
+    """The two tensors that are multiplied; their names differ from operation to operation."""
     for names in (
         ("mat1", "mat2"),
         ("batch1", "batch2"),
@@ -80,10 +81,10 @@ def attention(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 def convolution(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """Plain, grouped, depthwise and transposed convolutions of any number of spatial dimensions."""
-    given, weight = ctx.dims(a["input"]), a["weight"]
+    dims, weight = ctx.dims(a["input"]), a["weight"]
     kernel = list(weight.shape[2:])
-    at = len(given) - len(kernel) - 1
-    batch, channels, places = given[:at], given[at], given[at + 1 :]
+    at = len(dims) - len(kernel) - 1
+    batch, channels, places = dims[:at], dims[at], dims[at + 1 :]
     if _is_pointwise(a, kernel):
         sampled = list(places)
     else:
@@ -93,12 +94,12 @@ def convolution(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
     for place, size in enumerate(kernel, start=2):
         ctx.labels.pin(ctx.owned(weight, place, Dim(size)), f"it is a kernel dimension of {ctx.where}")
     counted = [*batch, *(places if a["transposed"] else sampled), *(Dim(size) for size in kernel)]
-    made = _filters(ctx, a, channels, outs[0].shape[at], counted)
+    filters = _filters(ctx, a, channels, outs[0].shape[at], counted)
     ctx.remember(["in_channels"], channels)
-    ctx.remember(["out_channels"], made)
+    ctx.remember(["out_channels"], filters)
     if a.get("bias") is not None:
-        made = ctx.labels.unite(made, ctx.owned(a["bias"], 0, made), f"it meets a fixed bias in {ctx.where}")
-    return [[*batch, plain(made), *sampled]]
+        filters = ctx.labels.unite(filters, ctx.owned(a["bias"], 0, filters), f"it meets a fixed bias in {ctx.where}")
+    return [[*batch, plain(filters), *sampled]]
 
 
 def _is_pointwise(a: Arguments, kernel: Sequence[int]) -> bool:
@@ -113,10 +114,10 @@ def _filters(ctx: Context, a: Arguments, channels: Dim, out_size: int, counted: 
     per_in, per_out = channels.size // groups, out_size // groups
     reason = f"it is read by a fixed dimension in {ctx.where}"
     if groups > 1 and per_in == per_out == 1:  # depthwise: the filter goes along with its channel
-        made = ctx.labels.unite(ctx.owned(weight, 0, channels), channels, reason)
-        ctx.remember(["groups"], made)
-        ctx.term(1, [*counted, made])
-        return made
+        along = ctx.labels.unite(ctx.owned(weight, 0, channels), channels, reason)
+        ctx.remember(["groups"], along)
+        ctx.term(1, [*counted, along])
+        return along
     count, inside = (Dim(1), channels) if groups == 1 else ctx.labels.split(plain(channels), [groups, per_in])
     reader = ctx.owned(weight, 0, channels) if turned else ctx.owned(weight, 1, inside)
     ctx.labels.unite(reader, channels if turned else inside, reason)

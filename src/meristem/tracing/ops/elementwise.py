@@ -38,6 +38,7 @@ def restrided(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def made_of_constants(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """The same everywhere, or alike: it fits any units."""
     return [[constant(size) for size in out.shape] for out in outs]
 
 
@@ -58,8 +59,10 @@ def copied_into(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
 
 
 def unknown(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """What is not understood pins all that it touches."""
     return [unknown_dims(ctx, a, out) for out in outs]
 
 
 def nothing(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """The results have no units: numbers by position, or none at all."""
     return [fixed(out) for out in outs]

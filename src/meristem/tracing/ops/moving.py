@@ -12,6 +12,7 @@ from meristem.tracing.ops.context import Arguments, Context, Dims, axis_at, plai
 
 
 def view(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """A view, reshape or flatten."""
     dims, shape = ctx.dims(tensors_of(a)[0]), list(outs[0].shape)
     return [reshape(ctx, dims, shape)]
 
@@ -39,6 +40,7 @@ def reshape(ctx: Context, dims: Dims, shape: list[int]) -> Dims:
 
 
 def _block(ctx: Context, dims: Dims, sizes: list[int]) -> Dims:
+    """What dimensions become that are viewed as others of the same product."""
     if [dim.size for dim in dims] == sizes:
         for dim in dims:
             ctx.viewed([dim])
@@ -55,19 +57,21 @@ def _unlabelled_block(dims: Dims, sizes: list[int]) -> Dims:
     parts = [part for dim in dims for part in dim.merged or ((dim.size, dim.constant),)]
     if len(sizes) == 1:
         return [merged(parts)]
-    known = [part for part in parts if part[0] != 1]
-    if [size for size, _ in known] == [size for size in sizes if size != 1]:
-        rest = iter(known)
+    wide = [part for part in parts if part[0] != 1]
+    if [size for size, _ in wide] == [size for size in sizes if size != 1]:
+        rest = iter(wide)
         return [constant(1) if size == 1 else Dim(size, constant=next(rest)[1]) for size in sizes]
-    return [Dim(size, constant=all(repeats for _, repeats in known)) for size in sizes]
+    return [Dim(size, constant=all(repeats for _, repeats in wide)) for size in sizes]
 
 
 def permute(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Dimensions change their order."""
     dims = ctx.dims(a["self"])
     return [[dims[axis_at(dim, len(dims))] for dim in a["dims"]]]
 
 
 def transpose(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Two dimensions change places; ``t`` has no numbers of them."""
     dims = list(ctx.dims(a["self"]))
     if len(dims) > 1:
         one, two = axis_at(a.get("dim0", 0), len(dims)), axis_at(a.get("dim1", 1), len(dims))
@@ -76,6 +80,7 @@ def transpose(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def expand(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """New dimensions, and those of size one that are repeated, are constant."""
     dims, shape = ctx.dims(a["self"]), outs[0].shape
     result = [constant(size) for size in shape]
     for back in range(1, len(dims) + 1):
@@ -87,22 +92,25 @@ def expand(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def unsqueeze(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """A new dimension of size one is constant."""
     dims = list(ctx.dims(a["self"]))
     dims.insert(axis_at(a["dim"], len(dims) + 1), constant(1))
     return [dims]
 
 
 def squeeze(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Dimensions of size one go; what had a unit there is pinned."""
     dims = ctx.dims(a["self"])
     chosen = a.get("dim")
     where = range(len(dims)) if chosen is None else ([chosen] if isinstance(chosen, int) else chosen)
-    gone = {axis_at(dim, len(dims)) for dim in where if dims and dims[axis_at(dim, len(dims))].size == 1}
-    for index in gone:
+    squeezed = {axis_at(dim, len(dims)) for dim in where if dims and dims[axis_at(dim, len(dims))].size == 1}
+    for index in squeezed:
         ctx.labels.pin(dims[index], f"it is squeezed away in {ctx.where}")
-    return [[dim for index, dim in enumerate(dims) if index not in gone]]
+    return [[dim for index, dim in enumerate(dims) if index not in squeezed]]
 
 
 def repeat(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Labels are repeated as often as elements are."""
     dims, times = ctx.dims(a["self"]), a["repeats"]
     dims = [constant(1)] * (len(times) - len(dims)) + dims
     return [[dim if n == 1 else _tile(dim, n) for dim, n in zip(dims, times, strict=True)]]
@@ -115,6 +123,7 @@ def _tile(dim: Dim, times: int) -> Dim:
 
 
 def concatenate(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Labels follow one another along ``dim``; the other dimensions meet."""
     parts = [ctx.dims(tensor) for tensor in a["tensors"] if tensor.numel() or tensor.dim() > 1]
     at = axis_at(a.get("dim", 0), outs[0].dim())
     result = list(parts[0])
@@ -133,6 +142,7 @@ def concatenate(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
 
 
 def stack(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Tensors meet in all dimensions; the new one counts them."""
     parts = [ctx.dims(tensor) for tensor in a["tensors"]]
     result = list(parts[0])
     for other in parts[1:]:
@@ -174,12 +184,14 @@ def _united_parts(ctx: Context, whole: Dim, count: int) -> Dim:
 
 
 def gated_halves(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """``glu``: the two halves of a dimension meet."""
     dims = ctx.dims(a["self"])
     at = axis_at(a.get("dim", -1), len(dims))
     return [[*dims[:at], _united_parts(ctx, dims[at], 2), *dims[at + 1 :]]]
 
 
 def unbind(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """A dimension is taken apart."""
     dims = ctx.dims(a["self"])
     at = axis_at(a.get("dim", 0), len(dims))
     ctx.labels.pin(dims[at], f"its positions are taken apart in {ctx.where}")
@@ -187,6 +199,7 @@ def unbind(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def select(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """One position of a dimension is left, and the dimension goes."""
     dims = ctx.dims(a["self"])
     at = axis_at(a["dim"], len(dims))
     ctx.labels.pin(dims[at], f"one position is selected in {ctx.where}")
@@ -194,6 +207,7 @@ def select(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def slice_(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """A part of a dimension, cut out by position."""
     dims = list(ctx.dims(a["self"]))
     at = axis_at(a.get("dim", 0), len(dims))
     size = outs[0].shape[at]
@@ -211,6 +225,7 @@ def slice_(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def pad(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Added positions are constant, removed ones go."""
     dims, amounts = list(ctx.dims(a["self"])), a["pad"]
     for back in range(1, len(amounts) // 2 + 1):
         before, after = amounts[2 * back - 2], amounts[2 * back - 1]

@@ -12,6 +12,7 @@ from meristem.tracing.ops.context import Arguments, Context, Dims, axis_at, fixe
 
 
 def pixel_shuffle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Channels become pixels."""
     dims, r = ctx.dims(a["self"]), a["upscale_factor"]
     *lead, channels, height, width = dims
     out, rows, columns = ctx.labels.split(plain(channels), [channels.size // (r * r), r, r])
@@ -20,12 +21,14 @@ def pixel_shuffle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Di
 
 
 def pixel_unshuffle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Pixels become channels."""
     dims, r = ctx.dims(a["self"]), a["downscale_factor"]
     *lead, channels, height, width = dims
     return [[*lead, ctx.labels.merge([channels, Dim(r), Dim(r)]), Dim(height.size // r), Dim(width.size // r)]]
 
 
 def channel_shuffle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Channels of different groups alternate."""
     dims = ctx.dims(a["self"])
     groups, inside = ctx.labels.split(plain(dims[1]), [a["groups"], dims[1].size // a["groups"]])
     ctx.remember(["groups"], groups)
@@ -33,6 +36,7 @@ def channel_shuffle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[
 
 
 def unfold_windows(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Windows along one dimension."""
     dims = list(ctx.dims(a["self"]))
     at = axis_at(a["dimension"], len(dims))
     ctx.labels.pin(dims[at], f"windows are cut from it in {ctx.where}")
@@ -41,6 +45,7 @@ def unfold_windows(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[D
 
 
 def image_to_columns(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Windows of an image as columns: ``nn.Unfold``."""
     dims, kernel = ctx.dims(a["self"]), a["kernel_size"]
     *lead, channels, height, width = dims
     for spatial in (height, width):
@@ -49,6 +54,7 @@ def image_to_columns(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list
 
 
 def columns_to_image(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """The other way: ``nn.Fold``."""
     dims, window = ctx.dims(a["self"]), int(np.prod(a["kernel_size"]))
     *lead, columns, _ = dims
     channels, inside = ctx.labels.split(plain(columns), [columns.size // window, window])
@@ -66,6 +72,7 @@ def embedding(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def index(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Elements looked up by tensors of positions, or chosen by masks."""
     dims, chosen = ctx.dims(a["self"]), list(a["indices"])
     used = [at for at, index in enumerate(chosen) if index is not None]
     spans = {at: chosen[at].dim() if str(chosen[at].dtype) in ("torch.bool", "torch.uint8") else 1 for at in used}
@@ -104,6 +111,7 @@ def along_a_dimension(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> lis
 
 
 def triangle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """One side of the diagonal is set to zero: the order of positions matters."""
     dims = ctx.dims(a["self"])
     for dim in dims[-2:]:
         ctx.labels.pin(dim, f"the order of its positions matters in {ctx.where}")
@@ -111,6 +119,7 @@ def triangle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def gather(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Elements looked up by position along one dimension."""
     dims = list(ctx.dims(a["self"]))
     at = axis_at(a["dim"], len(dims))
     ctx.labels.pin(dims[at], f"it is looked up by position in {ctx.where}")
@@ -123,10 +132,12 @@ def gather(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def real_pairs(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Complex numbers as pairs of real ones."""
     return [[*ctx.dims(a["self"]), Dim(2)]]
 
 
 def complex_pairs(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Pairs of real numbers as complex ones."""
     *dims, last = ctx.dims(a["self"])
     ctx.labels.pin(last, f"it holds real and imaginary parts in {ctx.where}")
     return [dims]

@@ -11,6 +11,7 @@ from meristem.tracing.ops.context import Arguments, Context, Dims, axis_at, fixe
 
 
 def batch_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Each channel is normalised alone; weights and statistics go along with the channels."""
     dims = list(ctx.dims(a["input"]))
     at = min(1, len(dims) - 1)
     for name in ("weight", "bias", "running_mean", "running_var"):
@@ -25,6 +26,7 @@ def batch_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]
 
 
 def layer_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """The last dimensions are normalised together, across their units."""
     dims = list(ctx.dims(a["input"]))
     shape = a["normalized_shape"]
     for back in range(1, len(shape) + 1):
@@ -38,6 +40,7 @@ def layer_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]
 
 
 def group_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Channels are normalised across the units of each group."""
     dims = list(ctx.dims(a["input"]))
     groups = a["group"]
     for name in ("weight", "bias"):
@@ -55,6 +58,7 @@ def group_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]
 
 
 def weight_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """A weight split into its direction and its size."""
     direction, size = ctx.dims(a["v"]), ctx.dims(a["g"])
     joined = [
         ctx.labels.unite(one, two, f"it is normalised in {ctx.where}") for one, two in zip(direction, size, strict=True)
@@ -63,6 +67,7 @@ def weight_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
 
 
 def softmax(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """A softmax across the units of one dimension."""
     dims = ctx.dims(a["self"])
     ctx.mixes_units(dims[axis_at(a["dim"], len(dims))])
     return [dims]
@@ -73,11 +78,11 @@ def reduction(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     dims = ctx.dims(a["self"])
     chosen = a.get("dim")
     every = range(len(dims)) if chosen is None or chosen == [] else ([chosen] if isinstance(chosen, int) else chosen)
-    gone = {axis_at(dim, len(dims)) for dim in every}
-    for at in gone:
+    reduced = {axis_at(dim, len(dims)) for dim in every}
+    for at in reduced:
         ctx.mixes_units(dims[at])
-    kept = [constant(1) if at in gone else dim for at, dim in enumerate(dims)]
-    result = kept if a.get("keepdim") else [dim for at, dim in enumerate(dims) if at not in gone]
+    kept = [constant(1) if at in reduced else dim for at, dim in enumerate(dims)]
+    result = kept if a.get("keepdim") else [dim for at, dim in enumerate(dims) if at not in reduced]
     return [result if len(result) == out.dim() else fixed(out) for out in outs]
 
 

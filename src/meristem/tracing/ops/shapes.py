@@ -26,6 +26,7 @@ def batch_norm(arguments: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def elementwise_pair(arguments: Mapping[str, Any]) -> Tensor | None:
+    """Two tensors of one shape and type, in a memory format that the result shares."""
     one, two = arguments["self"], arguments["other"]
     if not isinstance(two, Tensor) or one.shape != two.shape or one.dtype != two.dtype:
         return None
@@ -38,11 +39,13 @@ def elementwise_pair(arguments: Mapping[str, Any]) -> Tensor | None:
 
 
 def _row_major(tensor: Tensor) -> bool:
+    """Whether strides fall from the first dimension to the last."""
     strides = tensor.stride()
     return all(before >= after for before, after in pairwise(strides))
 
 
 def elementwise_pair_in_place(arguments: Mapping[str, Any]) -> Tensor | None:
+    """The first tensor itself, if the second has its shape and type."""
     one: Tensor = arguments["self"]
     two = arguments["other"]
     return one if isinstance(two, Tensor) and one.shape == two.shape and one.dtype == two.dtype else None
@@ -52,10 +55,10 @@ def mean(arguments: Mapping[str, Any]) -> Tensor | None:
     tensor, dims = arguments["self"], arguments.get("dim")
     if not dims or arguments.get("dtype") is not None or not tensor.is_floating_point():
         return None
-    gone = {dim % tensor.dim() for dim in ([dims] if isinstance(dims, int) else dims)}
+    reduced_dims = {dim % tensor.dim() for dim in ([dims] if isinstance(dims, int) else dims)}
     keep = bool(arguments.get("keepdim"))
     reduced: Tensor = tensor.new_empty(
-        [1 if at in gone else n for at, n in enumerate(tensor.shape) if keep or at not in gone]
+        [1 if at in reduced_dims else n for at, n in enumerate(tensor.shape) if keep or at not in reduced_dims]
     )
     return reduced
 
