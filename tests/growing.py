@@ -104,6 +104,11 @@ def timeless(records: list[Record]) -> list[Record]:
     return [{key: value for key, value in record.items() if key not in TIMES} for record in records]
 
 
+def scores_of(grower: Grower) -> dict[str, Any]:
+    """The present score of every unit."""
+    return grower._growth.decider.keeper.scores(grower._growth.gating.signals())
+
+
 def everything(growth: Growth) -> dict[str, Any]:
     """All that the rest of a run depends on, by name: tensors, arrays and plain values."""
     grower, live = growth.grower, growth.grower.live
@@ -117,14 +122,14 @@ def everything(growth: Growth) -> dict[str, Any]:
         **{f"first {name}": values.clone() for name, values in store["initial"].items()},
         "never lived": dict(store["like"]),
         "absent": sorted(live.tree.absent),
-        **{f"score {name}": values for name, values in grower._decider.keeper.scores(grower._gating.signals()).items()},
-        **{f"drawn {name}": values.copy() for name, values in grower._progress.drawn.items()},
+        **{f"score {name}": values for name, values in scores_of(grower).items()},
+        **{f"drawn {name}": values.copy() for name, values in grower._growth.progress.drawn.items()},
         "settings": [{k: v for k, v in group.items() if k != "params"} for group in growth.optimizer.param_groups],
         "schedule": growth.scheduler.state_dict(),
         "epoch": grower.epoch,
         "ledger": vars(grower.ledger).copy(),
         "records": timeless(grower.records),
-        "rng": grower._decider.rng.bit_generator.state,
+        "rng": grower._growth.decider.rng.bit_generator.state,
         "torch rng": torch.get_rng_state(),
         "losses": list(growth.losses),
         "path": grower.history.path and grower.history.path.read_bytes(),

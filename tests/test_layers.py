@@ -33,7 +33,7 @@ LIBRARY = (
     ("gating",),
     ("history", "io"),
     ("methods",),
-    ("grower", "grower_checks"),
+    ("grower", "grower_checks", "grower_text", "growth"),
     ("testing",),
     ("__init__",),
 )

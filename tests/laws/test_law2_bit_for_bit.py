@@ -28,6 +28,7 @@ from helpers import (
     run,
     snapshot,
     train,
+    trained,
     whole,
     without_blocks,
 )
@@ -68,11 +69,9 @@ def test_prune_then_restore(name: str, kind: str, space_of) -> None:
 @cases
 def test_grow_then_prune(name: str, kind: str, space_of) -> None:
     space = space_of(name)
-    model, inputs = build(name, torch.float32)
-    optimizer = OPTIMIZERS[kind](model.parameters())
     start = half_without_some_blocks(space)
-    live = Live(model, space, optimizer, start=start)
-    train(model, optimizer, inputs, 2)
+    live, optimizer, _ = trained(name, space, kind, 2, start)
+    model = live.model
     before = snapshot(model, optimizer)
     go(live, whole(space))
     go(live, start)
@@ -83,10 +82,8 @@ def test_grow_then_prune(name: str, kind: str, space_of) -> None:
 def test_what_returns_after_others_trained_is_what_left(kind: str, space_of) -> None:
     """While a unit is away the rest trains on; the unit's rows, columns, statistics and moments wait unchanged."""
     space = space_of("resnet")
-    model, inputs = build("resnet", torch.float32)
-    optimizer = OPTIMIZERS[kind](model.parameters())
-    live = Live(model, space, optimizer)
-    train(model, optimizer, inputs, 2)
+    live, optimizer, inputs = trained("resnet", space, kind, 2)
+    model = live.model
     conv, norm = model.body[1].body[0].conv, model.body[1].body[0].bn
     taken = {
         "weight": conv.weight.detach()[3].clone(),
@@ -106,10 +103,8 @@ def test_what_returns_after_others_trained_is_what_left(kind: str, space_of) -> 
 def test_crossing_groups_keep_the_last_value_that_lived(space_of) -> None:
     """A weight between two groups leaves with whichever of its two units leaves first, and is not overwritten after."""
     space = space_of("vgg")
-    model, inputs = build("vgg", torch.float32)
-    optimizer = OPTIMIZERS["sgd"](model.parameters())
-    live = Live(model, space, optimizer)
-    train(model, optimizer, inputs, 1)
+    live, optimizer, inputs = trained("vgg", space, "sgd", 1)
+    model = live.model
     corner = model.b.conv.weight.detach()[2, 3].clone()
     go(live, {"a.conv": [0, 1, 2, 4, 5]})
     train(model, optimizer, inputs, 1)
@@ -142,10 +137,8 @@ def test_units_that_never_lived_come_from_the_built_model(space_of) -> None:
 def test_an_absent_block_waits_while_the_rest_trains(name: str, kind: str, set_to_none: bool, space_of) -> None:
     """Weights, statistics, moments and counters of steps: nothing of it moves, whatever the user's loop does."""
     space = space_of(name)
-    model, inputs = build(name, torch.float32)
-    optimizer = OPTIMIZERS[kind](model.parameters())
-    live = Live(model, space, optimizer)
-    train(model, optimizer, inputs, 2)
+    live, optimizer, inputs = trained(name, space, kind, 2)
+    model = live.model
     group = list(space.blocks)[-1]
     path = space.blocks[group].path
 

@@ -179,7 +179,7 @@ for epoch in range(4):
         optimizer.zero_grad()
         loss(run(wrapped, batch(inputs))).backward()
         optimizer.step()
-    before = grower._decider.keeper.scores(grower._gating.signals())
+    before = grower._growth.decider.keeper.scores(grower._growth.gating.signals())
     grower.step()
     found["blocks"].append([
         alike({group: values.tolist() for group, values in before.items()}),

@@ -17,7 +17,20 @@ from hypothesis import strategies as st
 from torch import optim
 
 from deep import ALL_NETS, DEEP
-from helpers import OPTIMIZERS, build, go, half, live_part, loss, random_target, run, train, whole, without_blocks
+from helpers import (
+    OPTIMIZERS,
+    build,
+    go,
+    half,
+    live_part,
+    loss,
+    random_target,
+    run,
+    train,
+    trained,
+    whole,
+    without_blocks,
+)
 from meristem import Live
 
 
@@ -64,10 +77,8 @@ def test_gradients_and_slots(name: str, kind: type[optim.Optimizer], space_of, s
 def test_survivors_keep_their_state(kind: str, space_of) -> None:
     """What stays is not touched; counters of steps are kept; what comes in fresh has finite, sensible moments."""
     space = space_of("resnet")
-    model, inputs = build("resnet", torch.float32)
-    optimizer = OPTIMIZERS[kind](model.parameters())
-    live = Live(model, space, optimizer)
-    train(model, optimizer, inputs, 2)
+    live, optimizer, _ = trained("resnet", space, kind, 2)
+    model = live.model
     full = {
         name: {key: value.clone() for key, value in optimizer.state[parameter].items()}
         for name, parameter in model.named_parameters()
@@ -85,10 +96,8 @@ def test_survivors_keep_their_state(kind: str, space_of) -> None:
 def test_fresh_units_start_with_neutral_state(kind: str, space_of) -> None:
     """First moments start at zero; second moments at the mean of the others, so that the first step is not a leap."""
     space = space_of("plain")
-    model, inputs = build("plain", torch.float32)
-    optimizer = OPTIMIZERS[kind](model.parameters())
-    live = Live(model, space, optimizer, start=half(space))
-    train(model, optimizer, inputs, 3)
+    live, optimizer, _ = trained("plain", space, kind, 3, half(space))
+    model = live.model
     weight = model.body[0].conv.weight
     before = {key: value.clone() for key, value in optimizer.state[weight].items()}
     go(live, whole(space))
@@ -106,10 +115,8 @@ def test_fresh_units_start_with_neutral_state(kind: str, space_of) -> None:
 def test_units_that_grow_in_an_absent_block_have_sensible_moments(kind: str, together: bool, space_of) -> None:
     """A unit that never lived starts with the mean of the others' second moments, also where the others are away."""
     space = space_of("deep_residual")
-    model, inputs = build("deep_residual", torch.float32)
-    optimizer = OPTIMIZERS[kind](model.parameters())
-    live = Live(model, space, optimizer, start=half(space))
-    train(model, optimizer, inputs, 3)
+    live, optimizer, inputs = trained("deep_residual", space, kind, 3, half(space))
+    model = live.model
     group = list(space.blocks)[-1]
     go(live, without_blocks(space, group))
     train(model, optimizer, inputs, 1)
@@ -165,10 +172,8 @@ def test_optimizer_checkpoint_fits_by_position(space_of) -> None:
     import meristem
 
     space = space_of("resnet")
-    model, inputs = build("resnet", torch.float32)
-    optimizer = OPTIMIZERS["adam"](model.parameters())
-    live = Live(model, space, optimizer)
-    train(model, optimizer, inputs, 2)
+    live, optimizer, inputs = trained("resnet", space, "adam", 2)
+    model = live.model
     go(live, half(space))
     plain = meristem.export(live)
     again = OPTIMIZERS["adam"](plain.parameters())

@@ -94,7 +94,7 @@ def driven(name: str, *args: Any, steps: int | None = None, **more: Any) -> Grow
             parameter.grad = torch.randn_like(parameter)
         for _ in range(steps or (3 if NETS[name].depth else 5)):
             for group in found.space.blocks:
-                found._gating._block_gates.add(group, torch.randn(()))
+                found._growth.gating._block_gates.add(group, torch.randn(()))
             found.optimizer.step()
         step(found)
     return found

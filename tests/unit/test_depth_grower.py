@@ -13,7 +13,7 @@ from torch import nn
 
 import meristem
 from deep import DEEP
-from growing import PRESETS, Growth, batch
+from growing import PRESETS, Growth, batch, scores_of
 from helpers import assert_all_near, loss, run
 from meristem import Budget, Method, methods
 from meristem.control.rivals.autogrow import AutoGrow, autogrow
@@ -95,21 +95,21 @@ def test_what_is_overruled_does_not_tick(preset: str, space_of) -> None:
     grower = growth.grower
     seen = False
     while grower.epoch < 6:
-        drawn = {name: values.copy() for name, values in grower._progress.drawn.items()}
-        scores = grower._decider.keeper.scores(grower._gating.signals())
+        drawn = {name: values.copy() for name, values in grower._growth.progress.drawn.items()}
+        scores = scores_of(grower)
         inactive = [g for g, owner in space.enclosing_block.items() if not grower.live.masks[owner][0]]
         assert grower.live.inactive_groups == set(inactive)
         masks = grower.live.masks
         absent = [group for group in space.blocks if not masks[group][0]]
         growth.go(growth.done + growth.steps)
         for name in (*inactive, *absent):
-            assert np.array_equal(grower._progress.drawn[name], drawn[name]), name
+            assert np.array_equal(grower._growth.progress.drawn[name], drawn[name]), name
             assert name not in grower.records[-1]["temperature"]
             assert name not in grower.records[-1]["gates"]
             if preset == "default":
-                assert np.array_equal(grower._decider.keeper.scores(grower._gating.signals())[name], scores[name]), name
+                assert np.array_equal(scores_of(grower)[name], scores[name]), name
         for name in set(space.groups) - {*inactive, *absent}:
-            assert np.array_equal(grower._progress.drawn[name], drawn[name] + masks[name])
+            assert np.array_equal(grower._growth.progress.drawn[name], drawn[name] + masks[name])
         seen |= bool(inactive)
     assert seen
 
@@ -119,7 +119,7 @@ def test_live_blocks_have_evidence(preset: str, space_of) -> None:
     torch.manual_seed(0)
     budget = Budget(params="90%")
     grower = Growth("deep_masked", space_of("deep_masked"), preset, epochs=6, budget=budget).go(4).grower
-    scores = grower._decider.keeper.scores(grower._gating.signals())
+    scores = scores_of(grower)
     for group in grower.space.blocks:
         assert (scores[group][0] > 0) == bool(grower.live.lived[group][0]) or grower.epoch < 3
 
@@ -142,8 +142,8 @@ def test_a_new_block_changes_nothing_and_opens_step_by_step(name: str, opening: 
     with torch.no_grad():
         growth.model.eval()
         before, absent = run(growth.model, inputs), grower.live.tree.absent
-    grower._progress = (
-        grower._progress.after_step()
+    grower._growth.progress = (
+        grower._growth.progress.after_step()
     )  # as if there had been a fourth, so that nothing is different but the block
     grower.step(loss=1.0)
     growth.done = 4
@@ -155,10 +155,10 @@ def test_a_new_block_changes_nothing_and_opens_step_by_step(name: str, opening: 
     gates = []
     for step in range(5, 8):
         growth.go(step)
-        gates.append(float(grower._gating._block_gates.gate(group)))
+        gates.append(float(grower._growth.gating._block_gates.gate(group)))
     assert gates == pytest.approx([share / opening for share in (0.25, 0.5, 0.75)])
     growth.go(4 + 4 * round(opening))
-    assert grower._gating._block_gates.gate(group) is None
+    assert grower._growth.gating._block_gates.gate(group) is None
     growth.go()
     assert hooks(growth.model) == []
 
@@ -175,7 +175,7 @@ def test_a_compiled_model_opens_its_blocks_too(space_of) -> None:
             torch.compiler.reset()
             growth.model = torch.compile(plain, backend="eager", dynamic=False) if compiled else plain
             for _ in range(3):
-                opened |= {float(gate) for gate in growth.grower._gating._opening._gates.values()}
+                opened |= {float(gate) for gate in growth.grower._growth.gating._opening._gates.values()}
                 growth.step()
         losses.append(growth.losses)
         assert sorted(opened) == pytest.approx([0, 1 / 3, 2 / 3])
@@ -188,9 +188,9 @@ def test_the_first_network_is_open(space_of) -> None:
     grower = growth.grower
     first = [group for group in grower.space.blocks if grower.live.masks[group][0]]
     assert first
-    assert all(grower._gating._block_gates.gate(group) is None for group in first)
+    assert all(grower._growth.gating._block_gates.gate(group) is None for group in first)
     growth.go(growth.steps)
-    assert all(grower._gating._block_gates.gate(group) is None for group in first)
+    assert all(grower._growth.gating._block_gates.gate(group) is None for group in first)
 
 
 @pytest.mark.parametrize("opening", [-1.0, float("inf"), float("nan")])
@@ -220,13 +220,13 @@ def test_export_in_the_middle_of_a_run(name: str, preset: str, space_of, tmp_pat
     learning = growth.grower.method.scores
     soft = isinstance(getattr(learning, "gate", None), Sigmoid)
     if soft:
-        growth.grower._gating._block_gates.detach()
+        growth.grower._growth.gating._block_gates.detach()
     with torch.no_grad():
         expected = run(growth.model, inputs)
         assert_all_near(run(plain, inputs), expected, 1e-5)
         assert_all_near(run(fresh, inputs), expected, 1e-5)
     if soft:
-        growth.grower._gating._block_gates.attach()
+        growth.grower._growth.gating._block_gates.attach()
     growth.model.train()
     growth.go()
 
@@ -235,7 +235,7 @@ def test_export_in_the_middle_of_a_run(name: str, preset: str, space_of, tmp_pat
 def test_after_the_last_epoch_nothing_of_ours_is_left_but_the_gates(preset: str, space_of) -> None:
     torch.manual_seed(0)
     growth = Growth("deep_residual", space_of("deep_residual"), preset, epochs=4).go()
-    if growth.grower._gating._unit_gates is None:
+    if growth.grower._growth.gating._unit_gates is None:
         assert hooks(growth.model) == []
     inputs = batch(growth.inputs)
     growth.model.eval()
@@ -263,7 +263,7 @@ def test_a_copy_by_the_user_does_not_drag_the_grower_along(space_of) -> None:
     held = [h for m in twin.modules() for h in m._forward_hooks.values()]
     assert not any(getattr(hook, "_block_gates", None) is not None for hook in held)
     loss(run(twin.eval(), growth.inputs)).backward()
-    assert growth.grower._gating._block_gates.take_pulls() == {}
+    assert growth.grower._growth.gating._block_gates.take_pulls() == {}
     growth.model.eval()
     with torch.no_grad():
         assert_all_near(run(twin, growth.inputs), run(growth.model, growth.inputs), 0.0)

@@ -45,7 +45,7 @@ def grower(
 
 
 def scores(found: Grower) -> np.ndarray:
-    return np.concatenate(list(found._decider.keeper.scores(found._gating.signals()).values()))
+    return np.concatenate(list(found._growth.decider.keeper.scores(found._growth.gating.signals()).values()))
 
 
 def optimizer_hooks(optimizer: optim.Optimizer) -> int:
@@ -218,7 +218,7 @@ def test_a_scheduler_made_before_or_after(schedule: str, space_of) -> None:
                 loss(run(model, inputs)).backward()
                 optimizer.step()
             made[0].step()
-            rates.append(grown._gating.lr_frac)
+            rates.append(grown._growth.gating.lr_frac)
             grown.step()
         found.append((grown, rates))
     (one, before), (two, after) = found

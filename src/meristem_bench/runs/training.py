@@ -107,7 +107,7 @@ def build(run: Run, history: Path | None) -> Training:
         history=history,
     )
     if run.growth.policies.needs_widths:
-        grower.ledger = grower.ledger.with_other_runs(float(retrained_result(run)["spend_macs"]))
+        grower.add_other_cost(float(retrained_result(run)["spend_macs"]))
     return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
 
 

@@ -1,0 +1,172 @@
+"""One run of growing: joins what decides, what acts and what is counted, epoch by epoch. The grower is its face."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn, optim
+
+from meristem.control.decider import Decider, LiveUnits, Progress
+from meristem.cost.ledger import Ledger
+from meristem.errors import FileError, SurgeryError
+from meristem.gating.gating import Gating, Phase, Signals
+from meristem.history import Record, epoch_record, moves
+from meristem.io import state
+from meristem.surgery.live import Live, scale_reads
+
+
+class Growth:
+    """The live model of a run, its decider, its gates, how far it is and what it has cost.
+
+    ``seed`` is that of fresh blocks whose start is drawn, ``step_samples`` how many times the samples of the example
+    inputs one optimizer step sees.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: optim.Optimizer, decider: Decider, seed: int, step_samples: float
+    ) -> None:
+        self.model, self.optimizer, self.decider, method = model, optimizer, decider, decider.method
+        self.epochs, self.fine_tune = decider.epochs, decider.fine_tune
+        self.live = Live(model, decider.space, optimizer, start=decider.first_units, fresh=method.fresh, seed=seed)
+        if method.start.native_scale:
+            scale_reads(self.live)
+        self.progress = self.decider.first_progress
+        self.ledger = Ledger(self.decider.prices.dense["macs"] * step_samples)
+        self.gating = Gating(
+            self.live,
+            optimizer,
+            self.decider.keeper,
+            self._on_optimizer_step,
+            placement=method.placement,
+            opening_epochs=method.opening,
+            pressure=method.pressure,
+        )
+        self._clock = time.perf_counter()
+        self._begin_epoch(strength=0.0)
+
+    @property
+    def growing(self) -> bool:
+        """Whether the coming epoch is one of growing, not of fine-tuning."""
+        return self.decider.growing(self.progress.epoch)
+
+    @property
+    def finished(self) -> bool:
+        return self.progress.epoch >= self.epochs + self.fine_tune
+
+    # --- the epoch ---
+
+    def finish_epoch(self, metrics: Mapping[str, float], earlier: Sequence[Record]) -> Record:
+        """Record the epoch that is over, decide the next network, make it. Nothing changes if that is refused."""
+        self.live.check_untouched()
+        with self.decider.undone_if_refused():  # nothing else is assigned before the decision stands
+            self.decider.keeper.finish()
+            macs_frac = self.decider.prices.share("macs", self.live.widths)
+            stage = self.decider.stage(self.progress.epoch)
+            ledger = self.ledger.after_training(self.progress.steps, macs_frac, stage)
+            record = self._record(metrics, ledger)
+            progress = self.progress.after_epoch(self.live.active, self.gating.lr_frac, self.epochs)
+            signals, records = self.gating.signals(), [*earlier, record]
+            decision = self.decider.decide(progress, self._units, signals, records, self._device)
+            plan = None
+            if decision is not None:
+                plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
+        self.progress, self.ledger = progress, ledger
+        self.live.stay() if plan is None else self.live.apply(plan)
+        record.update(moves(plan), frozen=plan is None)
+        if progress.epoch == self.epochs and self.fine_tune:
+            self.gating.fold(self.model)
+        self._begin_epoch(decision.strength if decision is not None else 0.0)
+        return record
+
+    def _begin_epoch(self, strength: float, resumed: bool = False) -> None:
+        """Tell scores and gates what the coming epoch is; after the last one nothing changes, gates neither."""
+        if not self.finished or resumed:
+            self.decider.begin(self.progress, self._units, strength, self._device)
+            self.gating.begin_epoch(self._block_ages, self._device, self.decider.epoch_share(self.progress))
+            self._clock = time.perf_counter()
+        epoch = self.progress.epoch
+        self.gating.enter(
+            Phase(
+                trains=not self.finished,
+                grows=self.growing,
+                scores=self.decider.scores_steps(epoch),
+                presses=self.decider.decision_follows(epoch),
+            )
+        )
+
+    def _on_optimizer_step(self, signals: Signals) -> None:
+        self.progress = self.progress.after_step()
+        self.gating.open_blocks(self.decider.epoch_share(self.progress))
+        if self.gating.scoring:
+            self.decider.keeper.step(signals, self.gating.lr_frac)
+
+    def _record(self, metrics: Mapping[str, float], ledger: Ledger) -> Record:
+        decider, progress = self.decider, self.progress
+        return epoch_record(
+            decider.prices,
+            self._units.active,
+            widths=self.live.widths,
+            epoch={
+                "epoch": progress.epoch + 1,
+                "progress": min(1.0, (progress.epoch + 1) / self.epochs),  # of growing
+                "fine_tuning": not self.growing,
+                "stage": decider.stage(progress.epoch),
+                "steps": progress.steps,
+                "planned": decider.planned(progress.epoch),
+                "strength": decider.strength,
+                "metrics": dict(metrics),
+                "seconds": time.perf_counter() - self._clock,
+                **ledger.record,
+            },
+            temperature=decider.beta(progress),
+            scores=decider.keeper.scores(self.gating.signals()),
+            device=self._device,
+        )
+
+    @property
+    def _units(self) -> LiveUnits:
+        return LiveUnits(self.live.masks, self.live.lived, self.live.inactive_groups)
+
+    @property
+    def _block_ages(self) -> dict[str, float]:
+        """The epochs that each live block has been drawn for."""
+        live = self.live.masks
+        return {group: float(self.progress.drawn[group][0]) for group in self.live.space.blocks if live[group][0]}
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    # --- keeping and restoring ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a run made in the same way needs to go on from here, model and optimizer included."""
+        return {
+            "progress": state.portable(dataclasses.asdict(self.progress)),
+            "first lr": self.gating.first_lr,
+            "live": state.portable(self.live.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "decider": state.portable(self.decider.state_dict()),
+            "ledger": dataclasses.asdict(self.ledger),
+        }
+
+    def load_state_dict(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` returned; the state of another model is refused and changes nothing."""
+        try:
+            self.live.load_state_dict(state.restored(kept["live"]))
+        except SurgeryError as error:
+            raise FileError(f"does not fit this model: {error}") from None
+        self.optimizer.load_state_dict(kept["optimizer"])
+        self.progress = Progress(**state.restored(kept["progress"]))
+        self.gating.first_lr = kept["first lr"]
+        self.ledger = Ledger(**kept["ledger"])
+        decider = state.restored(kept["decider"])
+        self.decider.load_state_dict(decider)
+        self._begin_epoch(decider["strength"], resumed=True)
+        self.decider.load_state_dict(decider)  # beginning an epoch clears what a state in the middle of one needs
+        self.gating.forget_pulls()
