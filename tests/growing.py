@@ -12,7 +12,7 @@ from torch import Tensor, nn, optim
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from helpers import build, loss, run, snapshot
-from meristem import Budget, Grower, Method, Space, methods
+from meristem import Budget, Grower, Method, Space
 from meristem.history import Record
 
 PRESETS = ("default", "search", "random", "gates", "paper", "uniform")  # those that fit any network and budget
@@ -38,20 +38,19 @@ class Growth:
         kind: str = "sgd",
         epochs: int = 5,
         steps: int = 2,
-        budget: Budget | None = None,
+        budget: Budget | str | None = None,
         **more: Any,
     ) -> None:
         self.model, self.inputs = build(name, torch.float32)
         self.optimizer = KINDS[kind](self.model.parameters())
         self.steps, self.done, self.losses = steps, 0, list[float]()
-        method = methods.METHODS[preset]() if isinstance(preset, str) else preset
         self.grower = Grower(
             self.model,
             self.optimizer,
             self.inputs,
             budget=budget or Budget(params="50%"),
             epochs=epochs,
-            method=method,
+            method=preset,
             space=space,
             **more,
         )
