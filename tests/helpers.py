@@ -52,6 +52,17 @@ def train(model: nn.Module, optimizer: optim.Optimizer, inputs: Sequence[Any], s
         optimizer.step()
 
 
+def trained(
+    name: str, space: Space, kind: str, steps: int, start: Mapping[str, Iterable[int]] | None = None
+) -> tuple[Live, optim.Optimizer, tuple[Tensor, ...]]:
+    """A live net of the zoo in single precision, after so many steps of this optimizer, and its inputs."""
+    model, inputs = build(name, torch.float32)
+    optimizer = OPTIMIZERS[kind](model.parameters())
+    live = Live(model, space, optimizer, start=start)
+    train(model, optimizer, inputs, steps)
+    return live, optimizer, inputs
+
+
 # --- plans ------------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import meristem
+from growing import timeless
 from meristem.history import Record
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
@@ -32,17 +33,13 @@ class Watch:
             raise KeyboardInterrupt
 
 
-def timeless(record: Record) -> Record:
-    return {key: value for key, value in record.items() if key not in ("seconds", "peak_bytes")}
-
-
 def traces(folder: Folder) -> tuple[Any, ...]:
     """Everything a finished run leaves that must not depend on when it was stopped."""
-    lines = [timeless(json.loads(line)) for line in folder.history.read_text().splitlines()]
+    records = [json.loads(line) for line in folder.history.read_text().splitlines()]
     weights = (folder.model / "model.safetensors").read_bytes()
     return (
-        lines,
+        timeless(records),
         weights,
         (folder.model / "architecture.json").read_text(),
-        timeless(json.loads(folder.result.read_text())),
+        timeless([json.loads(folder.result.read_text())]),
     )

@@ -21,6 +21,8 @@ import pytest
 import torch
 
 import meristem
+from growing import timeless
+from meristem.history import Record
 from meristem_bench.cli import main
 from meristem_bench.models.resnet_cifar import ResNetCifar
 from meristem_bench.recipes.lookup import find_run
@@ -64,9 +66,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return streams.err.removeprefix("meristem: ").strip()
 
 
-def timeless(path: str) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    return [{key: value for key, value in r.items() if key not in ("seconds", "peak_bytes")} for r in records]
+def recorded(path: str) -> list[Record]:
+    """What a run has recorded, without what depends on the machine."""
+    return timeless([json.loads(line) for line in Path(path).read_text().splitlines()])
 
 
 # --- what is shown ---
@@ -94,7 +96,7 @@ def test_runs_do_not_overwrite_each_other(capsys: pytest.CaptureFixture[str]) ->
     for _ in range(2):
         assert grow("--seed", "4") == 0
     assert sorted(os.listdir("runs")) == ["tiny-seed4", "tiny-seed4-2"]
-    assert timeless("runs/tiny-seed4/history.jsonl") == timeless("runs/tiny-seed4-2/history.jsonl")
+    assert recorded("runs/tiny-seed4/history.jsonl") == recorded("runs/tiny-seed4-2/history.jsonl")
     error = refused(capsys, "grow", "users_recipe:tiny", "--out", "runs/tiny-seed4")
     assert (
         error == "runs/tiny-seed4 holds another run; go on with it by --resume runs/tiny-seed4, or give another --out"
@@ -108,7 +110,7 @@ def test_the_full_model_beside_the_grown_one(capsys: pytest.CaptureFixture[str])
     assert "not trained" not in shown
     assert "points" in shown
     assert grow("--out", "alone", "--method", "dense") == 0
-    assert timeless("both/dense/history.jsonl") == timeless("alone/history.jsonl")
+    assert recorded("both/dense/history.jsonl") == recorded("alone/history.jsonl")
 
 
 def test_the_full_model_can_be_trained_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,7 +237,7 @@ def test_a_killed_run_and_a_stopped_run_go_on_with_the_same_bits(
     assert grow("--resume", "killed") == 0
     assert grow("--out", "whole", *long) == 0
     for name in ("killed", "it's stopped"):
-        assert timeless(f"{name}/history.jsonl") == timeless("whole/history.jsonl")
+        assert recorded(f"{name}/history.jsonl") == recorded("whole/history.jsonl")
         assert Path(name, "model/model.safetensors").read_bytes() == Path("whole/model/model.safetensors").read_bytes()
 
 
@@ -472,7 +474,7 @@ def test_a_file_that_breaks_in_the_middle_is_told_with_how_to_go_on(
     assert error.startswith("meristem: tiny: x.jpg is damaged. Every finished epoch is kept; once that is mended: ")
     Path("fragile").unlink()
     assert main([*shlex.split(error.split("mended: ")[1])[1:], "--set", "workers=1"]) == 0, "reading is no part of it"
-    assert timeless("a b/history.jsonl") == timeless("whole/history.jsonl")
+    assert recorded("a b/history.jsonl") == recorded("whole/history.jsonl")
 
 
 BREAKS = """    if os.path.exists("fragile") and os.path.exists("a b/checkpoint.ckpt"):
