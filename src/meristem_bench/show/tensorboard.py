@@ -33,6 +33,7 @@ _TAGS = {
     "dense_spend_macs": "spend/dense_macs",
     "spend_frac": "spend/frac",
     "total_spend_frac": "spend/total_frac",
+    "spend_by_stage": "spend/stages/{}",
     "grown": "structure/grown",
     "restored": "structure/restored",
     "pruned": "structure/pruned",

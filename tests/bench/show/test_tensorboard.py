@@ -41,10 +41,10 @@ def reader(folder: str) -> EventAccumulator:
     return EventAccumulator(folder, size_guidance={"scalars": 0})
 
 
-def graphs(found: EventAccumulator) -> Graphs:
+def graphs(events: EventAccumulator) -> Graphs:
     """Every graph as TensorBoard has it: steps and values, as often as they are there."""
-    found.Reload()
-    return {tag: [(point.step, point.value) for point in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    events.Reload()
+    return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
 def history(out: str) -> list[dict[str, Any]]:
@@ -58,16 +58,17 @@ def leaves(value: Any) -> Iterator[float]:
         yield value
 
 
-def assert_tells(found: Graphs, records: list[dict[str, Any]], units: float = 24) -> None:
+def assert_shows(written: Graphs, records: list[dict[str, Any]], units: float = 24) -> None:
     """Some graphs by name, each epoch once and in order; and in all as many values as the records hold."""
     (group,) = records[0]["widths"]
-    wanted = {
+    expected = {
         "metrics/val_accuracy": [record["metrics"]["val_accuracy"] for record in records],
         "metrics/train_loss": [record["metrics"]["train_loss"] for record in records],
         "cost/params_frac": [record["params_frac"] for record in records],
         "cost/params_planned": [record["planned"]["params"] for record in records],
         "cost/params_budget": [0.36] * len(records),
         "spend/frac": [record["spend_frac"] for record in records],
+        "spend/stages/grow": [record["spend_by_stage"]["grow"] for record in records],
         "run/seconds": [record["seconds"] for record in records],
         "run/peak_bytes": [record["peak_bytes"] for record in records],
         f"width/{group}": [record["widths"][group] / units for record in records],
@@ -76,16 +77,16 @@ def assert_tells(found: Graphs, records: list[dict[str, Any]], units: float = 24
         "structure/grown": [record["grown"] for record in records],
         "structure/frozen": [float(record["frozen"]) for record in records],
     }
-    for tag, values in wanted.items():
-        assert [step for step, _ in found[tag]] == [record["epoch"] for record in records], tag
-        assert [value for _, value in found[tag]] == pytest.approx(values), tag
-    held = sum(sum(value is not None for value in leaves(record)) - 1 for record in records)  # without the epoch
-    assert sum(map(len, found.values())) == held + len(records)  # and the budget
+    for tag, values in expected.items():
+        assert [step for step, _ in written[tag]] == [record["epoch"] for record in records], tag
+        assert [value for _, value in written[tag]] == pytest.approx(values), tag
+    numbers = sum(sum(isinstance(value, int | float) for value in leaves(record)) - 1 for record in records)  # no epoch
+    assert sum(map(len, written.values())) == numbers + len(records)  # and the budget
 
 
 def test_the_graphs_hold_every_value_of_the_history() -> None:
     assert grow("--tensorboard", "--out", "a", "--with-dense") == 0
-    assert_tells(graphs(reader("a/tensorboard")), history("a"))
+    assert_shows(graphs(reader("a/tensorboard")), history("a"))
     dense = graphs(reader("a/dense/tensorboard"))
     assert [value for _, value in dense["cost/params_frac"]] == [1.0] * 4
 
@@ -94,7 +95,7 @@ def test_a_run_that_goes_on_does_so_in_the_same_graphs(monkeypatch: pytest.Monke
     """Also where a killed run had written more than its checkpoint knows, and for who was looking all the time."""
     stopped_after(2, monkeypatch, "--tensorboard", "--out", "a")
     first = history("a")
-    assert_tells(graphs(reader("a/tensorboard")), first)
+    assert_shows(graphs(reader("a/tensorboard")), first)
     beyond = {**first[-1], "epoch": 3, "metrics": {"val_accuracy": 7.0, "only_then": 1.0}}
     with closing(TensorBoardWriter(Path("a/tensorboard"))) as writer:
         writer.start(*begun(first))
@@ -103,10 +104,10 @@ def test_a_run_that_goes_on_does_so_in_the_same_graphs(monkeypatch: pytest.Monke
     assert graphs(looking)["metrics/val_accuracy"][-1] == (3, 7.0)
     wait_for_another_second(Path("a/tensorboard"))
     assert grow("--resume", "a", "--tensorboard") == 0
-    assert_tells(graphs(reader("a/tensorboard")), history("a"))
+    assert_shows(graphs(reader("a/tensorboard")), history("a"))
     seen = graphs(looking)
     assert not seen.pop("metrics/only_then", [])
-    assert_tells(seen, history("a"))
+    assert_shows(seen, history("a"))
 
 
 def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
@@ -146,7 +147,7 @@ def test_a_run_that_is_finished_gets_its_graphs_afterwards(capsys: pytest.Captur
     result = Path("a/result.json").read_bytes()
     assert not Path("a/tensorboard").exists()
     assert grow("--resume", "a", "--tensorboard") == 0
-    assert_tells(graphs(reader("a/tensorboard")), history("a"))
+    assert_shows(graphs(reader("a/tensorboard")), history("a"))
     assert Path("a/result.json").read_bytes() == result
     assert "resumed" not in capsys.readouterr().out
 
@@ -159,7 +160,7 @@ def test_every_run_of_several_seeds_has_graphs() -> None:
     assert grow("--seeds", "2", *words, "--tensorboard") == 0
     assert grow("--seeds", "3", *words, "--tensorboard", "--jobs", "2") == 0
     for seed in range(3):
-        assert_tells(graphs(reader(f"out/grown-seed{seed}/tensorboard")), history(f"out/grown-seed{seed}"))
+        assert_shows(graphs(reader(f"out/grown-seed{seed}/tensorboard")), history(f"out/grown-seed{seed}"))
 
 
 def test_how_to_go_on_says_that_graphs_are_wanted(
@@ -176,9 +177,9 @@ def test_without_tensorboard_nothing_is_run(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     before = list(Path().iterdir())
     assert grow(*words, "--tensorboard") == 2
-    told = capsys.readouterr()
-    assert told.err == "meristem: --tensorboard needs a package more: pip install 'meristem[tensorboard]'\n"
-    assert not told.out
+    printed = capsys.readouterr()
+    assert printed.err == "meristem: --tensorboard needs a package more: pip install 'meristem[tensorboard]'\n"
+    assert not printed.out
     assert list(Path().iterdir()) == before
 
 
@@ -186,10 +187,10 @@ def test_what_is_no_number_is_left_out(space_of) -> None:
     torch.manual_seed(0)
     growth = Growth("mlp", space_of("mlp"), epochs=2).go()
     odd = {"metrics": {"a": math.nan, "b": math.inf, "c": 0.5}, "seconds": None, "new": 3}
-    found = scalars({**growth.grower.records[-1], **odd}, growth.grower.space)
-    assert {tag: value for tag, value in found.items() if tag.startswith("metrics/")} == {"metrics/c": 0.5}
-    assert "run/seconds" not in found
-    assert found["run/new"] == 3.0, "a value that is new in records needs no line here"
+    points = scalars({**growth.grower.records[-1], **odd}, growth.grower.space)
+    assert {tag: value for tag, value in points.items() if tag.startswith("metrics/")} == {"metrics/c": 0.5}
+    assert "run/seconds" not in points
+    assert points["run/new"] == 3.0, "a value that is new in records needs no line here"
 
 
 def test_the_blocks_of_stages_and_what_an_absent_one_holds(space_of) -> None:
@@ -197,13 +198,13 @@ def test_the_blocks_of_stages_and_what_an_absent_one_holds(space_of) -> None:
     space = space_of("deep_residual")
     growth = Growth("deep_residual", space, epochs=2, budget=Budget(params="60%", spend="90%")).go()
     record, absent = growth.grower.records[0], 0
-    found = scalars(record, space)
-    assert {tag: value for tag, value in found.items() if tag.startswith("blocks/")} == {
+    points = scalars(record, space)
+    assert {tag: value for tag, value in points.items() if tag.startswith("blocks/")} == {
         f"blocks/{stage}": count for stage, count in record["blocks"].items()
     }
     for group, block in space.enclosing_block.items():
         present = record["widths"][block]
         absent += not present
-        assert found[f"width/{group}"] == (record["widths"][group] / space.full[group] if present else 0.0)
+        assert points[f"width/{group}"] == (record["widths"][group] / space.full[group] if present else 0.0)
     assert absent
     assert budget_scalars(growth.grower)["spend/budget"] == 0.9
