@@ -1,4 +1,4 @@
-"""The documents say what is true: Python blocks run, commands work, links lead somewhere, the layout is complete."""
+"""The documents say what is true: code and commands run, links lead somewhere, shown files and the layout are real."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__docs__"}
     for number, block in enumerate(blocks(page, "python")):
-        exec(compile(block, f"{page.name} block {number}", "exec"), names)
+        exec(compile(block, f"{page.name} block {number}", "exec", dont_inherit=True), names)
 
 
 def commands() -> list[list[str]]:
@@ -53,6 +53,17 @@ def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_the_method_shown_in_extending_is_the_file() -> None:
+    """Adding a method takes one file, an import and an entry: the page shows them as they are."""
+    page = ROOT / "docs" / "extending.md"
+    assert (ROOT / "src/meristem/control/rivals/l1_pruning.py").read_text(encoding="utf-8") in blocks(page, "python")
+    diff = next(block for block in blocks(page, "diff") if "methods.py" in block)
+    lines = (ROOT / "src/meristem/methods.py").read_text(encoding="utf-8").splitlines()
+    added = [line[1:] for line in diff.splitlines() if line.startswith("+")]
+    assert len(added) == 2
+    assert set(added) <= set(lines)
 
 
 def rooms(package: Path) -> set[str]:
