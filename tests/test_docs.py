@@ -66,6 +66,17 @@ def test_the_method_shown_in_extending_is_the_file() -> None:
     assert set(added) <= set(lines)
 
 
+def test_equations_named_in_the_code_exist() -> None:
+    headings = re.findall(r"^##+ (.+)$", (ROOT / "docs" / "equations.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = {
+        name
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for name in re.findall(r"\(Eq\. ([^)]+)\)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 5
+    assert named <= set(headings)
+
+
 def rooms(package: Path) -> set[str]:
     """The packages inside a package and the modules at its top, as a table of the layout names them."""
     folders = {f"{path.parent.relative_to(package)}/" for path in package.rglob("__init__.py")} - {"./"}

@@ -16,7 +16,7 @@ from meristem.errors import MeristemError
 
 @dataclass(frozen=True)
 class Feedback(Traits):
-    """The penalty's strength follows the distance from the budget, draws are free (Eq. 5).
+    """The penalty's strength follows the distance from the budget, draws are free (Eq. Feedback).
 
     The distance is the largest over the metrics. The last draw is trimmed to the budget: a cap is a cap. ``deep_base``
     takes the place of ``base`` where blocks come and go, too; `TrainedGates` has their share of the penalty.

@@ -80,7 +80,7 @@ class InStep:
 
 @dataclass(frozen=True)
 class ImportancePerPrice:
-    """log(importance / price) of every unit: groups that matter more for their price become wider (Eq. Worth).
+    """log(importance / price) of every unit: groups that matter more for their price become wider (Eq. Search).
 
     A live unit counts with its own importance. An absent one counts with what it would get if the group's
     importance were shared by one unit more, by two more, and so on: the more of them come in, the less each is

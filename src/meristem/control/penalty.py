@@ -1,4 +1,4 @@
-"""The width penalty (Eq. 7): what the gate of every unit weighs in it."""
+"""The width penalty (the paper's Eq. 7): what the gate of every unit weighs in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temperatures: how stiff the gate of every unit is, epoch by epoch (Eq. 8)."""
+"""Temperatures: how stiff the gate of every unit is, epoch by epoch (Eq. Temperature)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meristem.space.arrays import FloatArray
 
 
 class Temperature(Protocol):
-    """beta of every unit, from the epochs in which it was drawn, the epochs finished and those planned (Eq. 8)."""
+    """beta of every unit (Eq. Temperature), from the epochs in which it was drawn, those finished and those planned."""
 
     def beta(self, drawn: FloatArray, epoch: int, epochs: int, lr_frac: float) -> FloatArray: ...
 

@@ -19,7 +19,7 @@ from meristem.space.arrays import FloatArray
 
 @dataclass(frozen=True)
 class TrainedGates:
-    """Scores are trained by SGD on the task's gradient and the width penalty.
+    """Scores are trained by SGD on the task's gradient and the width penalty (Eq. Trained gates).
 
     ``rate`` is multiplied with the learning-rate schedule of the weights and, with ``per_run``, with the number of
     steps the paper trained for over those of this run, so that a short run moves the scores as far.
