@@ -499,7 +499,7 @@ MISTAKES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "epochs as text": (wrong(epochs="3"), "epochs must be a whole number of at least 1, got '3'"),
     "half an epoch": (wrong(epochs=2.5), "epochs must be a whole number"),
     "epochs as truth": (wrong(epochs=True), "epochs must be a whole number"),
-    "budget as text": (wrong(budget="much"), "is not an amount"),
+    "budget as text": (wrong(budget="much"), "is not of the form params=36%"),
     "no budget": (wrong(budget=None), "a grower needs a budget"),
     "budget as number": (wrong(budget=0.36), "(?i)budget"),
     "unreachable budget": (wrong(budget=Budget(params=3)), "cannot be met"),

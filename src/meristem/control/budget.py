@@ -5,72 +5,96 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from meristem.cost.metrics import METRICS
 from meristem.cost.price import Prices
-from meristem.errors import BudgetError
+from meristem.errors import BudgetError, nearest
 
 Amount = int | float | str
 
 
-@dataclass(frozen=True)
+SPEND = "spend"  # the cap on the cost of training, beside those on the final network
+
+
+@dataclass(frozen=True, init=False, repr=False)
 class Budget:
     """Caps on the final network, and on the cost of training it.
 
     An amount is a share of the full model ("36%", or a float up to 1) or an absolute number (a whole number; macs are
-    those of one forward pass of the example inputs). ``spend`` is a share of the training cost of the dense run.
-    Several caps hold at once.
+    those of one forward pass of the example inputs). ``spend`` is a share of the training cost of the dense run. Every
+    metric of `cost/metrics.py` may be capped by its name. Several caps hold at once.
 
     >>> Budget(params="36%", spend=0.3)
-    Budget(params='36%', macs=None, spend=0.3)
+    Budget(params='36%', spend=0.3)
     >>> print(Budget.parse("params=36%,macs=1000000"))
     params 36%, macs 1,000,000
     """
 
-    params: Amount | None = None
-    macs: Amount | None = None
-    spend: Amount | None = None
+    amounts: tuple[tuple[str, Amount], ...]  # by metric, those of the final network first
 
-    def __post_init__(self) -> None:
-        if self.params is None and self.macs is None:
+    def __init__(
+        self,
+        params: Amount | None = None,
+        macs: Amount | None = None,
+        spend: Amount | None = None,
+        **others: Amount | None,
+    ) -> None:
+        given = {"params": params, "macs": macs, **others, SPEND: spend}
+        if unknown := [name for name in given if name not in (*METRICS, SPEND)]:
+            raise BudgetError(f"a budget cannot cap {unknown[0]!r}; {nearest(unknown[0], [*METRICS, SPEND])}")
+        amounts = tuple((name, _plain(amount)) for name, amount in given.items() if amount is not None)
+        if not any(name in METRICS for name, _ in amounts):
             raise BudgetError("a budget needs params or macs, e.g. Budget(params='36%')")
-        for name in (*METRICS, "spend"):
-            amount = getattr(self, name)
-            if isinstance(amount, np.number):
-                amount = amount.item()
-                object.__setattr__(self, name, amount)
-            if amount is not None:
-                _value(name, amount)
+        for name, amount in amounts:
+            _value(name, amount)
+        object.__setattr__(self, "amounts", amounts)
 
     @classmethod
     def parse(cls, text: str) -> Budget:
         """From ``params=36%,macs=50%``; a single amount without a name is a share or number of the parameters."""
-        if "=" not in text and "," not in text:
+        if text.strip()[:1].isdigit() and "," not in text:
             return cls(params=text.strip())
         amounts: dict[str, Amount] = {}
         for piece in text.split(","):
             name, equals, amount = (part.strip() for part in piece.partition("="))
-            if name not in (*METRICS, "spend") or not equals:
+            if name not in (*METRICS, SPEND) or not equals:
                 raise BudgetError(f"the budget {text!r} is not of the form params=36%,macs=50%,spend=30%")
             if name in amounts:
                 raise BudgetError(f"the budget {text!r} names {name} twice")
             amounts[name] = amount
         return cls(**amounts)
 
+    def amount(self, name: str) -> Amount | None:
+        """The cap on a metric as it was given, if there is one."""
+        return dict(self.amounts).get(name)
+
+    @property
+    def params(self) -> Amount | None:
+        return self.amount("params")
+
+    @property
+    def macs(self) -> Amount | None:
+        return self.amount("macs")
+
+    @property
+    def spend(self) -> Amount | None:
+        return self.amount(SPEND)
+
     def shares(self, prices: Prices) -> dict[str, float]:
         """The caps as shares of the dense cost, by metric; refuses what no network of the space can meet."""
-        found = self.shares_of(prices.dense)
-        for name, share in found.items():
+        shares = self.shares_of(prices.dense)
+        for name, share in shares.items():
             if share < prices.smallest[name] * (1 - 1e-12):
                 dense = prices.dense[name]
                 raise BudgetError(
-                    f"the budget of {_text(getattr(self, name))} {name} cannot be met: the smallest network of this "
-                    f"space has {prices.smallest[name] * dense:,.0f} ({prices.smallest[name]:.2%}), the full one "
+                    f"the budget of {_text(dict(self.amounts)[name])} {name} cannot be met: the smallest network of "
+                    f"this space has {prices.smallest[name] * dense:,.0f} ({prices.smallest[name]:.2%}), the full one "
                     f"{dense:,.0f} {METRICS[name].unit}"
                 )
-        return found
+        return shares
 
     def shares_of(self, dense: Mapping[str, float]) -> dict[str, float]:
         """The caps as shares of a dense cost, whether they can be met or not; none where that cost is not known.
@@ -78,25 +102,39 @@ class Budget:
         >>> Budget(params="36%", macs=500).shares_of({"macs": 1000.0})
         {'params': 0.36, 'macs': 0.5}
         """
-        found = {}
-        for name in METRICS:
-            if (amount := getattr(self, name)) is not None:
+        shares = {}
+        for name, amount in self.amounts:
+            if name in METRICS:
                 value, is_share = _value(name, amount)
                 if is_share or name in dense:
-                    found[name] = min(value if is_share else value / dense[name], 1.0)
-        return found
+                    shares[name] = min(value if is_share else value / dense[name], 1.0)
+        return shares
 
     @property
     def spend_share(self) -> float | None:
+        """The cap on the training cost as a share of the dense run's."""
         if self.spend is None:
             return None
-        value, is_share = _value("spend", self.spend)
+        value, is_share = _value(SPEND, self.spend)
         assert is_share
         return value
 
+    @property
+    def text(self) -> str:
+        """What :meth:`parse` reads back."""
+        return ",".join(f"{name}={amount}" for name, amount in self.amounts)
+
+    def __repr__(self) -> str:
+        return f"Budget({', '.join(f'{name}={amount!r}' for name, amount in self.amounts)})"
+
     def __str__(self) -> str:
-        amounts = {name: getattr(self, name) for name in (*METRICS, "spend")}
-        return ", ".join(f"{name} {_text(amount)}" for name, amount in amounts.items() if amount is not None)
+        return ", ".join(f"{name} {_text(amount)}" for name, amount in self.amounts)
+
+
+def _plain(amount: Any) -> Amount:
+    """A number of Python's for one of numpy's."""
+    plain: Amount = amount.item() if isinstance(amount, np.number) else amount
+    return plain
 
 
 def _value(name: str, amount: Amount) -> tuple[float, bool]:

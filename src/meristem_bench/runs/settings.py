@@ -74,12 +74,6 @@ def _parse_bool(text: str) -> bool:
     return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
 
 
-def budget_text(budget: Budget) -> str:
-    """What ``Budget.parse`` reads back."""
-    amounts = {name: getattr(budget, name) for name in ("params", "macs", "spend")}
-    return ",".join(f"{name}={amount}" for name, amount in amounts.items() if amount is not None)
-
-
 def _unchanged(value: Any) -> Any:
     return value
 
@@ -102,7 +96,7 @@ _KINDS: dict[Any, Kind] = {
     float: Kind("a number", (int, float), _parse_number),
     bool: Kind("yes or no", (bool,), _parse_bool),
     str: Kind("text", (str,), str),
-    Budget: Kind("a Budget", (Budget,), Budget.parse, budget_text),
+    Budget: Kind("a Budget", (Budget,), Budget.parse, lambda budget: budget.text),
     LrSchedule: Kind("a learning-rate schedule", (LrSchedule,), parse_lr_schedule, str),
 }
 

@@ -23,7 +23,6 @@ from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
-from meristem_bench.runs.settings import budget_text
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
 UNIFORM = "uniform"
@@ -92,7 +91,7 @@ class Study:
         return arm != GROWN and method.ignores_budget, arm != GROWN and method.needs_widths
 
     def folder(self, case: Case) -> Folder:
-        within = self.out / budget_text(case.budget) if case.budget and self.by_budget else self.out
+        within = self.out / case.budget.text if case.budget and self.by_budget else self.out
         arm = case.arm.replace(":", "_")  # a colon is not allowed in file names everywhere
         return Folder(within / f"{arm}-seed{case.seed}")
 
@@ -170,7 +169,7 @@ class Study:
                 lines.writerow(["budget", "arm", "seed", "metric", "validation", "test", *_COLUMNS])
                 for case in self.cases():
                     if result := self.result(case):
-                        budget, metric = budget_text(case.budget) if case.budget else "", result["headline"]
+                        budget, metric = case.budget.text if case.budget else "", result["headline"]
                         numbers = [result.get(column, "") for column in _COLUMNS]
                         values = [(result.get(split) or {}).get(metric, "") for split in ("validation", "test")]
                         lines.writerow([budget, case.arm, case.seed, metric, *values, *numbers])

@@ -9,7 +9,12 @@ import torch
 from torch import nn
 
 import meristem
-from meristem import Budget
+from meristem import Budget, Method
+from meristem.control import budget as budget_module
+from meristem.control.decider import Decider
+from meristem.cost import price as price_module
+from meristem.cost.count import count_params
+from meristem.cost.metrics import METRICS, Metric
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
 
@@ -122,3 +127,21 @@ def test_frozen() -> None:
 def test_a_metric_named_twice() -> None:
     with pytest.raises(BudgetError, match="names params twice"):
         Budget.parse("params=36%,params=20%")
+
+
+def test_another_kind_of_cost_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric in the table can be capped, parsed, priced and met; nothing else knows the names of metrics."""
+    memory = Metric("memory", "memory", "bytes", lambda space, widths: 4 * count_params(space, widths))
+    monkeypatch.setattr(budget_module, "METRICS", {**METRICS, "memory": memory})
+    monkeypatch.setattr(price_module, "METRICS", {**METRICS, "memory": memory})
+    budget = Budget.parse("memory=40%,params=90%")
+    assert budget == Budget(params="90%", memory="40%")
+    assert str(budget) == "params 90%, memory 40%"
+    with pytest.raises(BudgetError, match="a budget cannot cap 'memroy'; did you mean memory"):
+        Budget(memroy="40%")
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    space = meristem.trace(model, torch.randn(1, 8))
+    decider = Decider(Method(), space, budget, epochs=4, fine_tune=0, seed=0)
+    widths = {name: len(units) for name, units in decider.first_units.items()}
+    assert decider.prices.share("memory", widths) <= 0.4
+    assert decider.trajectory.caps == {"params": 0.9, "memory": 0.4}
