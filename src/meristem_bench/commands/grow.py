@@ -19,7 +19,7 @@ from meristem_bench.runs.folder import Folder, free_folder, latest_folder
 from meristem_bench.runs.loop import run_to_end
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
-from meristem_bench.show.progress import Progress
+from meristem_bench.show.progress import ProgressDisplay
 from meristem_bench.show.result_tables import result_table
 from meristem_bench.show.tensorboard import require_tensorboard, run_with_tensorboard
 
@@ -35,7 +35,7 @@ def grow(args: argparse.Namespace) -> int:
         require_matplotlib()
     settings = settings_from_flags(args)
     folder, run = _new_run(args, settings) if args.resume is None else _resumed_run(args, settings)
-    progress = Progress(sys.stdout, plain=args.plain)
+    progress = ProgressDisplay(sys.stdout, plain=args.plain)
     try:
         with folder.lock():
             result, dense = _run_with_dense(args, run, folder, progress)
@@ -61,7 +61,7 @@ def grow(args: argparse.Namespace) -> int:
 
 
 def _run_with_dense(
-    args: argparse.Namespace, run: Run, folder: Folder, progress: Progress
+    args: argparse.Namespace, run: Run, folder: Folder, progress: ProgressDisplay
 ) -> tuple[Result, Result | None]:
     """The result of the run, then that of the full model if it is wanted or was begun before."""
     result = _result(args, run, folder, progress)
@@ -70,7 +70,7 @@ def _run_with_dense(
     return result, _result(args, run.replace(method="dense"), folder.dense, progress)
 
 
-def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: Progress) -> Result:
+def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: ProgressDisplay) -> Result:
     if args.tensorboard:
         return run_with_tensorboard(run, folder, progress)
     return finished_result(folder) or run_to_end(run, folder, progress)

@@ -22,7 +22,7 @@ _REDRAW_SECONDS = 0.1
 _RECENT = 5  # epochs from which the time left is estimated: early ones say little about a network that grows
 
 
-class Progress:
+class ProgressDisplay:
     """Observes a run and shows how it goes."""
 
     def __init__(self, stream: TextIO, plain: bool = False) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from meristem.errors import MeristemError
 from meristem_bench.runs.description import CHANGEABLE_ON_RESUME
 from meristem_bench.runs.loop import run_to_end
-from meristem_bench.show.progress import Progress
+from meristem_bench.show.progress import ProgressDisplay
 from meristem_bench.show.tensorboard import run_with_tensorboard
 from meristem_bench.studies.study import Case, Study
 
@@ -37,7 +37,8 @@ def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool) -> l
         if is_done(study, case, tensorboard):  # a direct design may have got its result meanwhile
             continue
         print(f"--- {case.title}  seed {case.seed}", flush=True)
-        folder, progress, reason = study.folder(case), Progress(sys.stdout, plain=True), "there is no grown network"
+        folder, reason = study.folder(case), "there is no grown network"
+        progress = ProgressDisplay(sys.stdout, plain=True)
         try:
             if study.can_start(case, unfinished=()):
                 folder.path.mkdir(parents=True, exist_ok=True)

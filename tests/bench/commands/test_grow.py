@@ -26,7 +26,7 @@ from meristem.history import Record
 from meristem_bench.cli import main
 from meristem_bench.models.resnet_cifar import ResNetCifar
 from meristem_bench.recipes.lookup import find_run
-from meristem_bench.show.progress import Progress
+from meristem_bench.show.progress import ProgressDisplay
 from meristem_bench.show.result_tables import result_table
 from tiny_recipe import SLOW, tiny_recipe
 
@@ -166,7 +166,7 @@ def record(epoch: int) -> dict[str, Any]:
 def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     shown, run = Terminal(), find_run("users_recipe:tiny")
-    progress = Progress(shown, plain=True)
+    progress = ProgressDisplay(shown, plain=True)
     space = meristem.trace(run.model(), torch.randn(2, 6))
     attributes = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
     grower = type("Grower", (), attributes)
@@ -196,15 +196,15 @@ def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPa
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, *words: str, after: int = 2) -> None:
     """Start a run and press Ctrl-C when ``after`` epochs are done."""
-    show = Progress.epoch
+    show = ProgressDisplay.epoch
 
-    def press(self: Progress, record: dict[str, Any]) -> None:
+    def press(self: ProgressDisplay, record: dict[str, Any]) -> None:
         show(self, record)
         if record["epoch"] == after:
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "epoch", press)
+        patch.setattr(ProgressDisplay, "epoch", press)
         assert grow(*words) == 130
 
 

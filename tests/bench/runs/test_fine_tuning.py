@@ -21,7 +21,7 @@ from meristem_bench.runs.loop import run_to_end
 from meristem_bench.runs.lr_schedule import Constant, Steps
 from meristem_bench.runs.task import Classification
 from meristem_bench.runs.training import lr_factor
-from meristem_bench.show.progress import Progress
+from meristem_bench.show.progress import ProgressDisplay
 from watching import Watch, traces
 
 RECIPE = f"{__name__}:tiny"
@@ -137,7 +137,7 @@ def test_a_method_without_a_plan_shows_none(tmp_path: Path, capsys: pytest.Captu
 
     for method, shows in (("default", True), ("paper", False)):
         few = tiny().replace(epochs=1, fine_tune=0, method=method)
-        run_to_end(few, Folder(tmp_path / method), Progress(sys.stdout))
+        run_to_end(few, Folder(tmp_path / method), ProgressDisplay(sys.stdout))
         assert ("plan" in capsys.readouterr().out) is shows
 
 

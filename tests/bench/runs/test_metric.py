@@ -6,7 +6,7 @@ import dataclasses
 import io
 
 from meristem_bench.runs.metric import headline, metric
-from meristem_bench.show.progress import Progress
+from meristem_bench.show.progress import ProgressDisplay
 from meristem_bench.show.result_tables import comparison_table, result_table
 
 COSTS = {"params_frac": 0.1, "macs_frac": 0.2, "spend_frac": 0.3, "seconds": 90}
@@ -58,7 +58,7 @@ def test_a_table_of_several_seeds_has_the_validation_data_where_a_run_has_any() 
 
 
 def test_progress_shows_it_the_same_way() -> None:
-    progress = Progress(io.StringIO())
+    progress = ProgressDisplay(io.StringIO())
     record = {
         "metrics": {"val_perplexity": 212.345, "train_loss": 5.5},
         "planned": {},

@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from growing import Growth
 from meristem import Budget
 from meristem_bench.cli import main
-from meristem_bench.show.progress import Progress
+from meristem_bench.show.progress import ProgressDisplay
 from meristem_bench.show.tensorboard import TensorBoardWriter, budget_scalars, scalars
 from tiny_recipe import tiny_recipe
 
@@ -111,15 +111,15 @@ def test_a_run_that_goes_on_does_so_in_the_same_graphs(monkeypatch: pytest.Monke
 
 
 def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    show = Progress.epoch
+    show = ProgressDisplay.epoch
 
-    def press(self: Progress, record: dict[str, Any]) -> None:
+    def press(self: ProgressDisplay, record: dict[str, Any]) -> None:
         show(self, record)
         if record["epoch"] == epochs:
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "epoch", press)
+        patch.setattr(ProgressDisplay, "epoch", press)
         assert grow(*words) == 130
 
 
