@@ -26,7 +26,13 @@ SRC = Path(__file__).parents[1] / "src"
 # need not exist yet. A module imports from its own level and from those below.
 LIBRARY = (
     ("errors",),
-    ("gating.kinds", "surgery.fresh", "space.arrays", "space.paths"),  # pure mathematics, types, names
+    (
+        "gating.kinds",
+        "gating.interfaces",
+        "surgery.fresh",
+        "space.arrays",
+        "space.paths",
+    ),  # pure mathematics, types, names
     ("space", "rules"),
     ("cost", "distributed"),
     ("tracing", "surgery", "control"),
@@ -414,7 +420,16 @@ def test_a_crowded_top_is_caught(tmp_path: Path) -> None:
 
 
 MODULES = (
-    *("errors", "gating.kinds", "surgery.fresh", "space.arrays", "space.space", "space.plan", "cost.count"),
+    *(
+        "errors",
+        "gating.kinds",
+        "gating.interfaces",
+        "surgery.fresh",
+        "space.arrays",
+        "space.space",
+        "space.plan",
+        "cost.count",
+    ),
     *("tracing.labels", "surgery.live", "control.budget", "gating.hooks", "history", "io.export", "grower_checks"),
 )
 

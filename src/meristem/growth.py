@@ -14,7 +14,8 @@ from torch import nn, optim
 from meristem.control.decider import Decider, LiveUnits, Progress
 from meristem.cost.ledger import Ledger
 from meristem.errors import FileError, SurgeryError
-from meristem.gating.gating import Gating, Phase, Signals
+from meristem.gating.gating import Gating, Phase
+from meristem.gating.interfaces import Signals
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
 from meristem.surgery.live import Live, scale_reads

@@ -13,11 +13,12 @@ import torch
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.method import Method
-from meristem.control.scores import EpochStart, Signals, first_scores
+from meristem.control.scores import EpochStart, first_scores
 from meristem.control.trajectory import Trajectory, plan_trajectory
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
 from meristem.distributed import broadcast_masks, broadcast_numbers
+from meristem.gating.interfaces import Signals
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from meristem.control.scores import EpochStart, OpenGates, ScoreKeeper, Signals
+from meristem.control.scores import EpochStart, OpenGates, ScoreKeeper
 from meristem.control.text_settings import number, whole_number
 from meristem.errors import MeristemError
+from meristem.gating.interfaces import Signals
 from meristem.gating.kinds import GateKind
 from meristem.space.arrays import BoolArray, FloatArray, IntArray
 

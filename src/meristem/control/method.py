@@ -11,13 +11,13 @@ from meristem.control.exact import Exact
 from meristem.control.first_network import GivenWidths, PlannedShare, Start
 from meristem.control.importance import Importance
 from meristem.control.order import InStep
-from meristem.control.pressure import Pressure
 from meristem.control.schedule import Schedule
 from meristem.control.scores import Scores
 from meristem.control.temperature import TEMPERATURES, PerUnit, Temperature
 from meristem.control.text_settings import choice, number
 from meristem.cost.ledger import GROW
 from meristem.errors import MeristemError
+from meristem.gating.interfaces import Pressure
 from meristem.gating.kinds import GATE_KINDS, PLACEMENTS, GateKind, GatePlacement, Open
 from meristem.surgery.fresh import Fresh, ZeroOutgoing
 

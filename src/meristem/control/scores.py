@@ -15,24 +15,10 @@ import torch
 from torch import Tensor
 
 from meristem.control.draws import logit
+from meristem.gating.interfaces import GateSource, Signals
 from meristem.gating.kinds import GateKind
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
-
-
-class Signals(Protocol):
-    """What can be asked about the live units. Each is computed when it is asked for, and not before."""
-
-    def pull(self) -> Tensor:
-        """g * dL/dg of all live units at this optimizer step, in one tensor, groups in the order of the space."""
-        ...
-
-    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
-        """The p-norm of the weights of every unit: 0 for units that are not live, infinite where it has no weights.
-
-        All weights that touch a unit count, or, with ``only_made``, those of the filter that makes it.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -53,18 +39,8 @@ class EpochStart:
     inactive: frozenset[str] = frozenset()
 
 
-class ScoreKeeper(Protocol):
+class ScoreKeeper(GateSource, Protocol):
     """The scores of one run, and the gates where a policy trains them."""
-
-    @property
-    def scales_gates(self) -> bool:
-        """Whether gates differ from 1, so that weights are scaled in the forward pass."""
-        ...
-
-    @property
-    def reads_steps(self) -> bool:
-        """Whether it wants the signals of every optimizer step."""
-        ...
 
     def begin(self, epoch: EpochStart) -> None:
         """An epoch starts."""
@@ -80,10 +56,6 @@ class ScoreKeeper(Protocol):
 
     def push(self, delta: float) -> None:
         """Add a number to all scores."""
-        ...
-
-    def gates(self, group: str) -> Tensor | None:
-        """The gates of a group's live units, or None when they are all 1."""
         ...
 
     def scores(self, signals: Signals) -> dict[str, FloatArray]:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from meristem.control.penalty import PENALTIES, Penalty, SumOverMeanWidth
-from meristem.control.scores import EpochStart, ScoreKeeper, Signals
+from meristem.control.scores import EpochStart, ScoreKeeper
 from meristem.control.text_settings import choice, number
+from meristem.gating.interfaces import Signals
 from meristem.gating.kinds import GateKind
 from meristem.space.arrays import FloatArray
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 from torch.utils.hooks import RemovableHandle
 
 from meristem.gating.block_gates import BlockGates
+from meristem.gating.interfaces import GateSource, Pressure, Signals
 from meristem.gating.kinds import GatePlacement
 from meristem.gating.opening import Opening
 from meristem.gating.placement import gate_slots
@@ -26,26 +27,6 @@ from meristem.gating.unit_weights import UnitWeights
 from meristem.space.arrays import FloatArray
 from meristem.surgery.live import Live
 from meristem.surgery.optimizer import lr_frac
-
-
-class GateSource(Protocol):
-    """Whoever knows the values of the gates and listens to steps: the keeper of the scores."""
-
-    @property
-    def scales_gates(self) -> bool: ...
-
-    @property
-    def reads_steps(self) -> bool: ...
-
-    def gates(self, group: str) -> Tensor | None: ...
-
-
-class Pressure(Protocol):
-    """What acts on weights around an optimizer step, see `control/pressure.py`."""
-
-    def before_step(self, weights: UnitWeights, grad_scale: Tensor | None) -> None: ...
-
-    def after_step(self, weights: UnitWeights) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -58,8 +39,8 @@ class Phase:
     presses: bool  # a decision is still to come at the end of a later epoch
 
 
-class Signals:
-    """What can be asked about the live units at one moment, computed when it is asked for."""
+class LiveSignals:
+    """What can be asked about the live units at one moment, see `gating/interfaces.py`."""
 
     def __init__(self, gating: Gating, grad_scale: Tensor | None = None) -> None:
         self._gating, self._grad_scale = gating, grad_scale
@@ -124,9 +105,9 @@ class Gating:
             self._unit_gates.detach()
             self._unit_gates.fold(model)
 
-    def signals(self) -> Signals:
+    def signals(self) -> LiveSignals:
         """What can be asked between two steps."""
-        return Signals(self)
+        return LiveSignals(self)
 
     def weights(self, only_made: bool = False) -> UnitWeights:
         """The weights of every unit, or of the filters that make them."""
@@ -213,7 +194,7 @@ class Gating:
         # A gradient scaler leaves these on fused optimizers, which then unscale and skip by themselves.
         found_inf, grad_scale = (getattr(self._optimizer, name, None) for name in ("found_inf", "grad_scale"))
         if found_inf is None or not bool(found_inf):
-            self._on_step(Signals(self, grad_scale))
+            self._on_step(LiveSignals(self, grad_scale))
 
     def _press(self, grad_scale: Tensor | None = None) -> None:
         if self._pressing and self._pressure is not None:

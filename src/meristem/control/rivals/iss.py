@@ -16,11 +16,11 @@ from meristem.control.controller import Decision, Traits, View, widths_of
 from meristem.control.first_network import FullNetwork
 from meristem.control.fit_budget import fit
 from meristem.control.method import Method
-from meristem.control.pressure import UnitWeights
 from meristem.control.schedule import Schedule
 from meristem.control.scores import WeightNorms
 from meristem.control.text_settings import number
 from meristem.errors import MeristemError
+from meristem.gating.interfaces import WeightsByUnit
 from meristem.space.arrays import BoolArray, FloatArray
 
 _EPSILON = 1e-8  # under the root, so that it has a slope at zero
@@ -60,11 +60,11 @@ class Lasso:
             if not 0 <= value < math.inf:
                 raise MeristemError(f"the {name} of a lasso must be a number of at least 0, got {value!r}")
 
-    def before_step(self, weights: UnitWeights, grad_scale: Tensor | None) -> None:
+    def before_step(self, weights: WeightsByUnit, grad_scale: Tensor | None) -> None:
         slopes = self.strength / (weights.power_sums(2.0) + _EPSILON).sqrt()
         weights.add_decay(slopes if grad_scale is None else slopes * grad_scale.to(slopes.device))
 
-    def after_step(self, weights: UnitWeights) -> None:
+    def after_step(self, weights: WeightsByUnit) -> None:
         weights.zero_below(self.threshold)
 
 

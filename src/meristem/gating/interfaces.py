@@ -1,0 +1,76 @@
+"""What decides and what acts know of each other: signals about units, weights unit by unit, pressure on them.
+
+Protocols alone. Policies in `control` are written against them, `gating/gating.py` provides them.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from meristem.space.arrays import FloatArray
+
+
+class Signals(Protocol):
+    """What can be asked about the live units. Each is computed when it is asked for, and not before."""
+
+    def pull(self) -> Tensor:
+        """g * dL/dg of all live units at this optimizer step, in one tensor, groups in the order of the space."""
+        ...
+
+    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
+        """The p-norm of the weights of every unit: 0 for units that are not live, infinite where it has no weights.
+
+        All weights that touch a unit count, or, with ``only_made``, those of the filter that makes it.
+        """
+        ...
+
+
+class GateSource(Protocol):
+    """Whoever has the values of the gates: the keeper of the scores."""
+
+    @property
+    def scales_gates(self) -> bool:
+        """Whether gates differ from 1, so that weights are scaled in the forward pass."""
+        ...
+
+    @property
+    def reads_steps(self) -> bool:
+        """Whether it wants the signals of every optimizer step."""
+        ...
+
+    def gates(self, group: str) -> Tensor | None:
+        """The gates of a group's live units, or None when they are all 1."""
+        ...
+
+
+class WeightsByUnit(Protocol):
+    """The weights of all live units, unit by unit. A weight between two units belongs to both."""
+
+    def power_sums(self, p: float) -> Tensor:
+        """The sum of |w|^p over the weights of every unit, in one flat tensor."""
+        ...
+
+    def add_decay(self, factors: Tensor) -> None:
+        """Add factor * w to the gradient of every weight, for each unit that it belongs to."""
+        ...
+
+    def zero_below(self, threshold: float) -> None:
+        """Set weights of at most the threshold to zero."""
+        ...
+
+
+class Pressure(Protocol):
+    """What acts on weights at every optimizer step until the last decision, beside the task's gradient.
+
+    A lasso, growing regularisation or a barrier, say.
+    """
+
+    def before_step(self, weights: WeightsByUnit, grad_scale: Tensor | None) -> None:
+        """Gradients are final and the optimizer is about to step; ``grad_scale`` is what they are multiplied with."""
+        ...
+
+    def after_step(self, weights: WeightsByUnit) -> None:
+        """The optimizer has stepped."""
+        ...
