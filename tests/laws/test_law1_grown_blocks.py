@@ -101,7 +101,7 @@ def test_export_after_every_step_is_the_live_model(preset: str, space: Space, tm
         found.step()
         live = run(found.model.eval(), (X,))
         assert_all_near(run(found.export().eval(), (X,)), live, 0.0)
-        if found._opening.shut:
+        if found._growth.gating.shut_blocks:
             shut += 1
             found.save(tmp_path / str(epoch))
             assert_all_near(run(meristem.load(tmp_path / str(epoch), model()).eval(), (X,)), live, 1e-6)
