@@ -39,7 +39,8 @@ def write_run(path: Path) -> None:
         model(x).square().mean().backward()
         optimizer.step()
         grower.step(train_loss=1 / (epoch + 1), val_loss=1.1 / (epoch + 1), val_accuracy=epoch / EPOCHS)
-    folder.write_description({"name": "chain", "settings": {"epochs": EPOCHS, "method": "default", "budget": "params=36%"}})
+    settings = {"epochs": EPOCHS, "method": "default", "budget": "params=36%"}
+    folder.write_description({"name": "chain", "settings": settings})
     write_json(folder.space, outline(space))
     print(f"a run of {len(grower.records)} epochs and {len(space.groups)} groups")
 

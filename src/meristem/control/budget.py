@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ Amount = int | float | str
 SPEND = "spend"  # the cap on the cost of training, beside those on the final network
 
 
-@dataclass(frozen=True, init=False, repr=False)
 class Budget:
     """Caps on the final network, and on the cost of training it.
 
@@ -32,8 +30,6 @@ class Budget:
     >>> print(Budget.parse("params=36%,macs=1000000"))
     params 36%, macs 1,000,000
     """
-
-    amounts: tuple[tuple[str, Amount], ...]  # by metric, those of the final network first
 
     def __init__(
         self,
@@ -50,7 +46,7 @@ class Budget:
             raise BudgetError("a budget needs params or macs, e.g. Budget(params='36%')")
         for name, amount in amounts:
             _value(name, amount)
-        object.__setattr__(self, "amounts", amounts)
+        self._amounts = amounts
 
     @classmethod
     def parse(cls, text: str) -> Budget:
@@ -66,6 +62,19 @@ class Budget:
                 raise BudgetError(f"the budget {text!r} names {name} twice")
             amounts[name] = amount
         return cls(**amounts)
+
+    def replace(self, **amounts: Amount | None) -> Budget:
+        """The same budget with other caps on these metrics; None takes one away.
+
+        >>> Budget(params="36%").replace(spend="30%")
+        Budget(params='36%', spend='30%')
+        """
+        return Budget(**{**dict(self._amounts), **amounts})
+
+    @property
+    def amounts(self) -> tuple[tuple[str, Amount], ...]:
+        """All caps by metric, those of the final network first."""
+        return self._amounts
 
     def amount(self, name: str) -> Amount | None:
         """The cap on a metric as it was given, if there is one."""
@@ -123,6 +132,12 @@ class Budget:
     def text(self) -> str:
         """What :meth:`parse` reads back."""
         return ",".join(f"{name}={amount}" for name, amount in self.amounts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Budget) and self._amounts == other._amounts
+
+    def __hash__(self) -> int:
+        return hash(self._amounts)
 
     def __repr__(self) -> str:
         return f"Budget({', '.join(f'{name}={amount!r}' for name, amount in self.amounts)})"

@@ -15,7 +15,7 @@ from meristem_bench.data.cifar import cifar10
 from meristem_bench.models.resnet_cifar import resnet20
 from meristem_bench.models.vgg_cifar import vgg16
 from meristem_bench.models.wide_resnet import wrn28_10
-from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run
+from meristem_bench.runs import DataConfig, GrowthConfig, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Cosine, Steps
 from meristem_bench.runs.task import Classification
 
@@ -37,7 +37,7 @@ def resnet20_cifar10() -> Run:
         epochs=160,
         batch=128,
         optimizer=OptimizerConfig(lr=0.1, schedule=Steps(10, (0.5, 0.75)), weight_decay=1e-4),
-        growth=Growth(Budget(params="36%")),
+        growth=GrowthConfig(Budget(params="36%")),
         data=DataConfig(held_out=5000),
     )
 

@@ -10,7 +10,7 @@ from meristem_bench.data import digits as source
 from meristem_bench.data.arrays import Arrays
 from meristem_bench.data.augment import shifted
 from meristem_bench.models.resnet_cifar import ResNetCifar
-from meristem_bench.runs import Growth, Machine, OptimizerConfig, Run
+from meristem_bench.runs import GrowthConfig, Machine, OptimizerConfig, Run
 from meristem_bench.runs.task import Classification
 
 
@@ -24,7 +24,7 @@ def digits() -> Run:
         epochs=100,
         batch=64,
         optimizer=OptimizerConfig(lr=0.1, weight_decay=5e-4),
-        growth=Growth(Budget(params="36%")),
+        growth=GrowthConfig(Budget(params="36%")),
         machine=Machine(threads=1),  # layers too small to share: a second thread would only wait, and change the sums
     )
 

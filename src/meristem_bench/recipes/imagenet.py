@@ -11,7 +11,7 @@ from meristem_bench.data.sample_subset import evenly_spaced
 from meristem_bench.data.streamed import Streamed
 from meristem_bench.models.mobilenet import mobilenet_v1, mobilenet_v1_half
 from meristem_bench.models.resnet_imagenet import resnet50
-from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run
+from meristem_bench.runs import DataConfig, GrowthConfig, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Cosine, Steps
 from meristem_bench.runs.task import Classification
 
@@ -28,7 +28,7 @@ def resnet50_imagenet() -> Run:
         epochs=90,
         batch=256,
         optimizer=OptimizerConfig(lr=0.1, schedule=Steps(10, (1 / 3, 2 / 3)), nesterov=True, weight_decay=1e-4),
-        growth=Growth(Budget(params="61.2%")),
+        growth=GrowthConfig(Budget(params="61.2%")),
         data=DataConfig(classes=1000, held_out=10_000, size=_PIXELS, workers=8),
     )
 

@@ -10,7 +10,7 @@ from meristem_bench.data.segmentation_views import SegmentationTrainView, Segmen
 from meristem_bench.data.streamed import Streamed
 from meristem_bench.data.voc import CLASSES, voc_segmentation
 from meristem_bench.models.deeplab_v3 import deeplab_v3_resnet101
-from meristem_bench.runs import DataConfig, Growth, OptimizerConfig, Run
+from meristem_bench.runs import DataConfig, GrowthConfig, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Polynomial
 from meristem_bench.runs.task import Segmentation
 
@@ -27,7 +27,7 @@ def deeplab_v3_voc() -> Run:
         epochs=46,  # 30 000 steps with the extra annotations
         batch=16,
         optimizer=OptimizerConfig(lr=0.007, schedule=Polynomial(0.9), weight_decay=1e-4),
-        growth=Growth(Budget(params="50.2%")),
+        growth=GrowthConfig(Budget(params="50.2%")),
         data=DataConfig(held_out=200, size=_PIXELS, workers=8),
     )
 

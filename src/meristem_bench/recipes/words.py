@@ -5,7 +5,7 @@ from __future__ import annotations
 from meristem.control.budget import Budget
 from meristem_bench.data.words import Words, word_files
 from meristem_bench.models.lstm import lstm_large, lstm_medium, lstm_small
-from meristem_bench.runs import DataConfig, Dropout, Growth, OptimizerConfig, Run
+from meristem_bench.runs import DataConfig, Dropout, GrowthConfig, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Cosine, Decay
 from meristem_bench.runs.task import LanguageModel
 
@@ -27,7 +27,7 @@ def ptb_small() -> Run:
         epochs=13,
         batch=20,
         optimizer=OptimizerConfig(lr=1.0, schedule=Decay(2, 4, 13), momentum=0.0, clip=5.0),
-        growth=Growth(Budget(macs="33%"), _EARLY, pin="embedding"),
+        growth=GrowthConfig(Budget(macs="33%"), _EARLY, pin="embedding"),
         dropout=Dropout(keep=0.8, keep_dense=1.0),
         data=DataConfig(unroll=20),
     )

@@ -23,7 +23,7 @@ from meristem_bench.report.figure_style import (
 )
 from meristem_bench.report.page_text import capitalised, file_name, shortened
 from meristem_bench.report.reported_run import FloatArray, ReportedRun
-from meristem_bench.runs.metric import Metric, headline, metric
+from meristem_bench.runs.task_metric import TaskMetric, headline, metric
 
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
@@ -62,7 +62,7 @@ def _overlay(
     return figure, axes
 
 
-def headline_metric(experiments: Sequence[Experiment]) -> Metric | None:
+def headline_metric(experiments: Sequence[Experiment]) -> TaskMetric | None:
     """The metric by which runs are judged: the one that the results name, or the first one recorded that is no loss."""
     runs = [run for experiment in experiments for run in experiment.runs]
     for run in runs:

@@ -12,6 +12,7 @@ import numpy as np
 
 from meristem_bench.report.page_text import legible
 from meristem_bench.report.reported_run import FloatArray, ReportedRun, number
+from meristem_bench.runs.result import trains_full_model
 
 _IGNORED = frozenset({"seed", "data_dir", "workers", "threads", "widths"})  # settings that make no other experiment
 
@@ -99,7 +100,7 @@ def group_by_arm(experiments: Sequence[Experiment]) -> list[tuple[str, list[Expe
 
 def _experiment_key(run: ReportedRun, ignored: Set[str] = _IGNORED) -> tuple[Any, ...]:
     """What is equal for runs of one experiment."""
-    ignored = ignored | ({"budget"} if run.method == "dense" else set())
+    ignored = ignored | ({"budget"} if run.is_full_model else set())
     settings = sorted((key, str(value)) for key, value in run.settings.items() if key not in ignored)
     return (run.name, run.network, *settings) if run.settings else (run.name, str(run.path))
 
@@ -120,7 +121,7 @@ def _titles(runs: Sequence[ReportedRun], ignored: Set[str] = _IGNORED) -> list[s
 
 
 def _has(run: ReportedRun, key: str) -> bool:
-    return key in run.settings and not (run.method == "dense" and key == "budget")
+    return key in run.settings and not (run.is_full_model and key == "budget")
 
 
 def _title(run: ReportedRun, several: bool, differ: Sequence[str]) -> str:
@@ -135,4 +136,6 @@ def _title(run: ReportedRun, several: bool, differ: Sequence[str]) -> str:
 
 def arm_title(method: str) -> str:
     """A method as people call it in a comparison."""
-    return {"default": "grown", "dense": "full model"}.get(method, legible(method, 40))
+    if trains_full_model(method):
+        return "full model"
+    return "grown" if method == "default" else legible(method, 40)

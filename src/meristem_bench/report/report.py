@@ -96,7 +96,7 @@ def _content(experiments: Sequence[Experiment]) -> Iterator[tuple[str, list[Repo
 
 def _detailed(experiments: Sequence[Experiment]) -> list[Experiment]:
     """The experiments whose network grew."""
-    return [experiment for experiment in experiments if experiment.first.method != "dense" and experiment.first.records]
+    return [experiment for experiment in experiments if not experiment.first.is_full_model and experiment.first.records]
 
 
 def _title(experiments: Sequence[Experiment]) -> str:

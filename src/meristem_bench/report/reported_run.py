@@ -20,7 +20,7 @@ Record = dict[str, Any]
 FloatArray = npt.NDArray[np.float64]
 # What content of another shape than expected raises.
 DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-_LARGEST = 1e100  # a number beyond it is damage, and would break sums and scales
+_LARGEST = 1e100  # a number beyond it is damage, and would break sums and scalesfrom meristem_bench.runs.result import trains_full_model
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,14 @@ class ReportedRun:
         return str(self.settings.get("method", "unknown"))
 
     @property
+    def is_full_model(self) -> bool:
+        """Whether the full model was trained, without a budget."""
+        return trains_full_model(self.method)
+
+    @property
     def caps(self) -> dict[str, float]:
         """The budget as shares of the full model, as far as they are known."""
-        if self.method == "dense":
+        if self.is_full_model:
             return {}
         costs: dict[str, float] = {}
         for name in ("params", "macs"):

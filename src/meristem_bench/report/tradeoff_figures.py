@@ -13,7 +13,7 @@ from meristem_bench.report.experiments import Experiment, group_by_arm, spread
 from meristem_bench.report.figure_style import ReportFigure, colours, legend, new_figure
 from meristem_bench.report.page_text import capitalised
 from meristem_bench.report.reported_run import FloatArray
-from meristem_bench.runs.metric import Metric
+from meristem_bench.runs.task_metric import TaskMetric
 
 _AXES = (
     ("params_frac", "parameters", "parameters of the final network, % of full"),
@@ -52,7 +52,7 @@ def _costs(experiment: Experiment, key: str) -> FloatArray:
     return experiment.spends if key == "spend" else experiment.finals(key)
 
 
-def _point(experiment: Experiment, key: str, metric: Metric) -> tuple[float, float, float]:
+def _point(experiment: Experiment, key: str, metric: TaskMetric) -> tuple[float, float, float]:
     """Mean cost, mean metric and its deviation."""
     scores = spread(metric.shown(1.0) * experiment.finals("test", metric.name))
     return 100 * float(spread(_costs(experiment, key)).mean), float(scores.mean), float(scores.deviation)

@@ -2,9 +2,9 @@
 
 from meristem_bench.runs.data import Data, DataConfig
 from meristem_bench.runs.dropout import Dropout
-from meristem_bench.runs.growth import Growth
+from meristem_bench.runs.growth import GrowthConfig
 from meristem_bench.runs.machine import Machine
 from meristem_bench.runs.optimizer import FineTuning, OptimizerConfig
 from meristem_bench.runs.run import Run
 
-__all__ = ["Data", "DataConfig", "Dropout", "FineTuning", "Growth", "Machine", "OptimizerConfig", "Run"]
+__all__ = ["Data", "DataConfig", "Dropout", "FineTuning", "GrowthConfig", "Machine", "OptimizerConfig", "Run"]

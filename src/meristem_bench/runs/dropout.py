@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meristem_bench.runs.growth import Growth
+from meristem_bench.runs.growth import GrowthConfig
 from meristem_bench.runs.settings import Share, check_settings
 
 
@@ -16,7 +16,7 @@ class Dropout:
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def kept_share(self, growth: Growth) -> float:
+    def kept_share(self, growth: GrowthConfig) -> float:
         """The share kept under a method. Pressure on weights regularises as dropout does: then the weaker one holds."""
         method = growth.policies
         if method.ignores_budget:

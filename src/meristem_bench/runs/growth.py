@@ -11,7 +11,7 @@ from meristem_bench.runs.settings import check_settings
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthConfig:
     budget: Budget = Budget(params="36%")
     method: str = "default"  # as meristem.methods.parse_method reads it
     widths: str | None = None  # the folder of the run whose final widths are trained, for a method that needs some

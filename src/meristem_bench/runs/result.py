@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from meristem.cost.count import count_macs, count_params
-from meristem.errors import FileError
+from meristem.errors import FileError, MeristemError
 from meristem.grower import Grower
+from meristem.methods import parse_method
 from meristem_bench.runs.folder import Folder, read_json
-from meristem_bench.runs.metric import metric
 from meristem_bench.runs.run import Run
+from meristem_bench.runs.task_metric import metric
 
 Result = dict[str, Any]
 RESULT_FORMAT = "meristem-result-1"
@@ -28,6 +29,14 @@ def finished_result(folder: Folder) -> Result | None:
     except FileError:
         return None
     return result if result.get("format") == RESULT_FORMAT else None
+
+
+def trains_full_model(method: str) -> bool:
+    """Whether a method, as a file names it, trains the full model whatever the budget; an unknown one does not."""
+    try:
+        return parse_method(method).ignores_budget
+    except MeristemError:
+        return False
 
 
 def make_result(run: Run, grower: Grower, seconds: float, metrics: Mapping[str, float]) -> Result:

@@ -11,7 +11,7 @@ from torch import nn
 from meristem.errors import MeristemError
 from meristem_bench.runs.data import Data, DataConfig
 from meristem_bench.runs.dropout import Dropout
-from meristem_bench.runs.growth import Growth
+from meristem_bench.runs.growth import GrowthConfig
 from meristem_bench.runs.machine import Machine
 from meristem_bench.runs.optimizer import FineTuning, OptimizerConfig
 from meristem_bench.runs.settings import (
@@ -42,7 +42,7 @@ class Run:
     batch: Positive
     optimizer: OptimizerConfig
     fine_tuning: FineTuning = FineTuning()
-    growth: Growth = Growth()
+    growth: GrowthConfig = GrowthConfig()
     dropout: Dropout = Dropout()
     data: DataConfig = DataConfig()
     machine: Machine = Machine()

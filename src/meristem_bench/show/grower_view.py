@@ -9,7 +9,7 @@ from meristem.cost.price import Prices
 from meristem.grower import Grower
 from meristem.history import live_blocks
 from meristem.space.arrays import BoolArray
-from meristem_bench.runs.metric import Metric
+from meristem_bench.runs.task_metric import TaskMetric
 from meristem_bench.show.formatting import blocks_text, percent
 from meristem_bench.show.width_bars import WidthRow
 
@@ -23,7 +23,7 @@ class GrowerView:
         self._before = grower.live.active
         self._refresh()
 
-    def update(self, record: Mapping[str, Any], headline: Metric) -> None:
+    def update(self, record: Mapping[str, Any], headline: TaskMetric) -> None:
         """Take in the record of an epoch, after which the grower holds the next network."""
         metrics = record["metrics"]
         value = metrics.get(f"val_{headline.name}")

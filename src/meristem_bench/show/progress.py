@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from meristem_bench.runs.metric import metric
+from meristem_bench.runs.task_metric import metric
 from meristem_bench.show.formatting import blocks_text, clock, percent
 from meristem_bench.show.grower_view import GrowerView
 from meristem_bench.show.terminal_region import TerminalRegion

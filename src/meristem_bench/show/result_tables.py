@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from meristem_bench.runs.metric import Metric, headline
+from meristem_bench.runs.result import trains_full_model
+from meristem_bench.runs.task_metric import TaskMetric, headline
 from meristem_bench.show.formatting import blocks_text, clock, mean_and_deviation, percent
 
 
@@ -38,7 +39,7 @@ def result_table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> 
             percent(result["seconds"] / dense["seconds"]) if dense and dense["seconds"] else "",
         ),
     ]
-    first = "dense" if result["method"] == "dense" else "grown"
+    first = "dense" if trains_full_model(result["method"]) else "grown"
     lines = [("", first, "full", "share"), *rows]
     return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>17}".rstrip() for name, mine, theirs, share in lines)
 
@@ -76,7 +77,7 @@ def comparison_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) ->
     )
 
 
-def _values(results: Sequence[Mapping[str, Any]], split: str, metric: Metric) -> list[float]:
+def _values(results: Sequence[Mapping[str, Any]], split: str, metric: TaskMetric) -> list[float]:
     """The metric of every result on a split, or nothing if one lacks it: not every run holds out validation data."""
     values = [(result.get(split) or {}).get(metric.name) for result in results]
     measured = [metric.shown(value) for value in values if value is not None]

@@ -18,7 +18,7 @@ from meristem.errors import MeristemError
 from meristem_bench.data.words import Words
 from meristem_bench.models.lstm import LstmLm
 from meristem_bench.recipes.lookup import find_run
-from meristem_bench.runs import DataConfig, Dropout, Growth, Machine, OptimizerConfig, Run
+from meristem_bench.runs import DataConfig, Dropout, GrowthConfig, Machine, OptimizerConfig, Run
 from meristem_bench.runs.description import with_defaults
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.loop import evaluate, run_to_end, train_epoch
@@ -48,7 +48,7 @@ def tiny(**changes: Any) -> Run:
         epochs=5,
         batch=BATCH,
         optimizer=OptimizerConfig(lr=1.0, momentum=0.0, clip=1.0),
-        growth=Growth(Budget(macs="40%"), pin="embedding"),
+        growth=GrowthConfig(Budget(macs="40%"), pin="embedding"),
         dropout=Dropout(keep=0.8),
         data=DataConfig(unroll=UNROLL),
         machine=Machine(threads=1),

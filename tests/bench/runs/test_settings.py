@@ -11,7 +11,7 @@ import pytest
 from meristem import Budget
 from meristem.errors import MeristemError
 from meristem_bench.recipes.digits import digits
-from meristem_bench.runs import FineTuning, Growth, OptimizerConfig, Run
+from meristem_bench.runs import FineTuning, GrowthConfig, OptimizerConfig, Run
 from meristem_bench.runs.lr_schedule import Constant, Cosine, LrSchedule, Steps
 from meristem_bench.runs.settings import (
     Count,
@@ -106,7 +106,7 @@ def test_values_are_replaced_by_flat_names_by_fixed_ones_and_by_whole_parts() ->
     assert tuned.fine_tuning == FineTuning(3, 0.2)
     assert (tuned.name, tuned.optimizer.decays, tuned.optimizer.schedule) == ("x", len, Constant())
     assert tuned.epochs == digits().epochs
-    whole = digits().replace(optimizer=OptimizerConfig(0.3), momentum=0.5, growth=Growth(depth=True))
+    whole = digits().replace(optimizer=OptimizerConfig(0.3), momentum=0.5, growth=GrowthConfig(depth=True))
     assert whole.optimizer == OptimizerConfig(0.3, Cosine(), momentum=0.5)
     assert whole.growth.depth
     with pytest.raises(TypeError, match="no_such_field"):
@@ -119,5 +119,5 @@ def test_a_part_checks_itself_and_the_run_what_parts_must_agree_on() -> None:
     with pytest.raises(MeristemError, match=r"fine_tune_lr=0\.1 needs an lr that is not 0"):
         digits().replace(lr=0.0, fine_tune=1, fine_tune_lr=0.1)
     with pytest.raises(MeristemError, match="there is no method 'x'"):
-        Growth(method="x")
+        GrowthConfig(method="x")
     assert dataclasses.replace(digits(), epochs=1).epochs == 1

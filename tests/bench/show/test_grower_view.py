@@ -6,7 +6,7 @@ import torch
 
 from growing import Growth
 from meristem.history import live_blocks
-from meristem_bench.runs.metric import metric
+from meristem_bench.runs.task_metric import metric
 from meristem_bench.show.grower_view import GrowerView
 
 

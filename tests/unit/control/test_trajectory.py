@@ -58,7 +58,7 @@ def test_planned_spend_is_the_mean_of_the_planned_macs() -> None:
 
 
 def test_a_loose_spend_changes_nothing() -> None:
-    free, asked = (plan_trajectory(budget, COURSE, prices(), 0.75, 20) for budget in (BOTH, replace(BOTH, spend=1.0)))
+    free, asked = (plan_trajectory(budget, COURSE, prices(), 0.75, 20) for budget in (BOTH, BOTH.replace(spend=1.0)))
     assert [free.at(n) for n in range(20)] == [asked.at(n) for n in range(20)]
 
 
@@ -67,7 +67,7 @@ def test_a_spend_budget_takes_the_peak_first_and_then_waits() -> None:
     free = plan_trajectory(BOTH, COURSE, prices(), 0.75, 100).spend_frac()
     peaks, spends = [], [free * part for part in (0.95, 0.9, 0.8, 0.6, 0.5)]
     for spend in spends:
-        found = plan_trajectory(replace(BOTH, spend=spend), COURSE, prices(), 0.75, 100)
+        found = plan_trajectory(BOTH.replace(spend=spend), COURSE, prices(), 0.75, 100)
         assert spend - 0.03 < found.spend_frac() <= spend
         assert found.at(99) == pytest.approx({"params": 0.4, "macs": 0.3})
         peaks.append(max(found.at(n)["macs"] for n in range(100)))
@@ -90,7 +90,7 @@ def test_a_spend_budget_where_only_macs_are_capped() -> None:
 def test_an_impossible_spend() -> None:
     """Growing as late as the freeze allows still needs something: the message names what was asked and is needed."""
     with pytest.raises(BudgetError, match=r"a spend of 1\.0% .* cannot be kept with params 40%, macs 30%") as error:
-        plan_trajectory(replace(BOTH, spend="1%"), COURSE, prices(), 0.75, 20)
+        plan_trajectory(BOTH.replace(spend="1%"), COURSE, prices(), 0.75, 20)
     needs = float(str(error.value).partition("needs ")[2].partition("%")[0]) / 100
     assert 0.25 * 0.3 < needs < 0.3
-    plan_trajectory(replace(BOTH, spend=needs), COURSE, prices(), 0.75, 20)
+    plan_trajectory(BOTH.replace(spend=needs), COURSE, prices(), 0.75, 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 
-from meristem_bench.runs.metric import headline, metric
+from meristem_bench.runs.task_metric import headline, metric
 from meristem_bench.show.progress import ProgressDisplay
 from meristem_bench.show.result_tables import comparison_table, result_table
 

@@ -10,7 +10,7 @@ _PLAIN = ("loss", "perplexity")  # plain numbers, less is better; all others are
 
 
 @dataclass(frozen=True)
-class Metric:
+class TaskMetric:
     """
     >>> metric("accuracy").text(0.914), metric("perplexity").text(82.46)
     ('91.4 %', '82.5')
@@ -45,11 +45,11 @@ class Metric:
         return f"{difference} ({'better' if (value > other) == self.more_is_better else 'worse'})"
 
 
-def metric(name: str) -> Metric:
-    return Metric(name, is_share=False, more_is_better=False) if name in _PLAIN else Metric(name)
+def metric(name: str) -> TaskMetric:
+    return TaskMetric(name, is_share=False, more_is_better=False) if name in _PLAIN else TaskMetric(name)
 
 
-def headline(result: Mapping[str, Any]) -> Metric:
+def headline(result: Mapping[str, Any]) -> TaskMetric:
     """The metric that a result is judged by, as it says itself; one of an early version names a share."""
     written = result.get("metric", {})
-    return Metric(result["headline"], written.get("is_share", True), written.get("more_is_better", True))
+    return TaskMetric(result["headline"], written.get("is_share", True), written.get("more_is_better", True))
