@@ -1,4 +1,4 @@
-"""History: one JSON object a line, one line an epoch, appended. A crash inside a line loses that line alone."""
+"""History: one JSON object a line, one line per epoch, appended. A crash inside a line loses that line alone."""
 
 from __future__ import annotations
 

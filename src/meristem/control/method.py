@@ -24,10 +24,10 @@ from meristem.surgery.fresh import Fresh, ZeroOutgoing
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """A part of the run that the ledger counts by its own name; it ends at this progress."""
+    """A part of the run that the ledger counts by its own name; it ends at this progress, None: at the freeze."""
 
     name: str
-    until: float
+    until: float | None
 
 
 @dataclass(frozen=True)
@@ -85,4 +85,5 @@ class Method:
 
     def stage_at(self, progress: float) -> str:
         """The name of the stage in which an epoch lies that ends at this progress of growing."""
-        return next((stage.name for stage in self.stages if progress <= stage.until + 1e-9), GROW)
+        ends = [(stage.name, self.freeze if stage.until is None else stage.until) for stage in self.stages]
+        return next((name for name, end in ends if progress <= end + 1e-9), GROW)

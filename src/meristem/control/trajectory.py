@@ -69,7 +69,7 @@ def plan_trajectory(
     if spend is None:
         return Trajectory(_paths(schedule, caps, prices), dict(caps), epochs, last, fine_tune)
     if "macs" not in caps:
-        caps["macs"] = max(caps["params"], prices.smallest["macs"])
+        caps["macs"] = max(*caps.values(), prices.smallest["macs"])
     useful = replace(schedule, peak=min(schedule.peak, 1 / min(caps.values())))  # above it the full network is reached
     for candidate in _slower(useful, freeze):
         trajectory = Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)

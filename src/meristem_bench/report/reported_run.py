@@ -15,12 +15,13 @@ import numpy.typing as npt
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError
 from meristem.space.outline import width
+from meristem_bench.runs.result import trains_full_model
 
 Record = dict[str, Any]
 FloatArray = npt.NDArray[np.float64]
 # What content of another shape than expected raises.
 DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-_LARGEST = 1e100  # a number beyond it is damage, and would break sums and scalesfrom meristem_bench.runs.result import trains_full_model
+_LARGEST = 1e100  # a number beyond it is damage, and would break sums and scales
 
 
 @dataclass(frozen=True)

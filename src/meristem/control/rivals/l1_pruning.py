@@ -16,13 +16,14 @@ from meristem.cost.ledger import FINE_TUNE, PRE_TRAIN
 def l1_pruning(pretrain: float = 0.5) -> Method:
     """The comparison for pruning: the full network for half of the run, then the filters of largest L1 norm alone.
 
-    ``pretrain`` is the share of the run after which it is pruned, the same share of every layer at once.
+    ``pretrain`` is the share of the run after which it is pruned, the same share of every layer at once; as text it is
+    ``l1:freeze=0.7``.
     """
     return Method(
         scores=WeightNorms(p=1.0, only_made=True),
         controller=Exact(InStep()),
-        schedule=Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=pretrain, land_at=pretrain),
+        schedule=Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=1.0, land_at=1.0),
         start=FullNetwork(),
-        freeze=pretrain,
-        stages=(TrainingStage(PRE_TRAIN, pretrain), TrainingStage(FINE_TUNE, 1.0)),
+        freeze=pretrain,  # where the schedule comes down to the budget, too
+        stages=(TrainingStage(PRE_TRAIN, until=None), TrainingStage(FINE_TUNE, until=1.0)),
     )

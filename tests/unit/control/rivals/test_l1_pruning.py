@@ -66,3 +66,10 @@ def test_a_short_run_ends_within_the_budget(epochs: int, space_of) -> None:
     torch.manual_seed(0)
     growth = Growth("plain", space_of("plain"), "l1", epochs=epochs, budget=HALF).go()
     assert growth.grower.records[-1]["params_frac"] <= 0.5
+
+
+def test_when_it_prunes_is_one_number(space_of) -> None:
+    growth = Growth("plain", space_of("plain"), "l1:freeze=0.25", epochs=8, budget=HALF).go()
+    records = growth.grower.records
+    assert [record["stage"] for record in records] == ["pre-train"] * 2 + ["fine-tune"] * 6
+    assert [record["params_frac"] == 1.0 for record in records] == [True] * 2 + [False] * 6
