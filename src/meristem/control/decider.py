@@ -13,7 +13,7 @@ import torch
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.method import Method
-from meristem.control.scores import EpochStart, first_scores
+from meristem.control.scores import EpochStart, ScoresStart, first_scores
 from meristem.control.trajectory import Trajectory, plan_trajectory
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
@@ -79,7 +79,8 @@ class Decider:
         self.first_units = method.start.units(self.prices, self.trajectory)
         self.rng = np.random.default_rng(seed)
         masks = {name: np.isin(np.arange(group.units), self.first_units[name]) for name, group in space.groups.items()}
-        self.keeper = method.scores.keeper(first_scores(masks, space), self.rng, method.gate, tuple(space.blocks))
+        start = ScoresStart(first_scores(masks, space), self.rng, method.gate, tuple(space.blocks))
+        self.keeper = method.scores.keeper(start)
         self.strength = 0.0  # of the width penalty in the present epoch
 
     @property

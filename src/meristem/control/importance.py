@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from meristem.control.scores import EpochStart, OpenGates, ScoreKeeper
+from meristem.control.scores import EpochStart, OpenGates, ScoreKeeper, ScoresStart
 from meristem.control.text_settings import number, whole_number
 from meristem.errors import MeristemError
 from meristem.gating.interfaces import Signals
-from meristem.gating.kinds import GateKind
 from meristem.space.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -38,14 +37,8 @@ class Importance:
         if self.grace_epochs < 0:
             raise MeristemError(f"grace_epochs must be a number of epochs, at least 0, got {self.grace_epochs}")
 
-    def keeper(
-        self,
-        first: Mapping[str, FloatArray],
-        rng: np.random.Generator,
-        gate: GateKind,
-        blocks: Collection[str] = (),
-    ) -> ScoreKeeper:
-        return _ImportanceKeeper(self, {name: len(values) for name, values in first.items()})
+    def keeper(self, start: ScoresStart) -> ScoreKeeper:
+        return _ImportanceKeeper(self, {name: len(values) for name, values in start.first.items()})
 
 
 class _ImportanceKeeper(OpenGates):

@@ -67,20 +67,27 @@ class ScoreKeeper(GateSource, Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+@dataclass(frozen=True)
+class ScoresStart:
+    """What the scores of a run start from: their first values, its random numbers and its kind of gate.
+
+    ``blocks`` are the groups whose one unit is a block.
+    """
+
+    first: Mapping[str, FloatArray]
+    rng: np.random.Generator
+    gate: GateKind
+    blocks: Collection[str] = ()
+
+
 class Scores(Protocol):
     """A policy that makes keepers. ``trains_gates`` says whether it uses the method's gate and temperature."""
 
     @property
     def trains_gates(self) -> bool: ...
 
-    def keeper(
-        self,
-        first: Mapping[str, FloatArray],
-        rng: np.random.Generator,
-        gate: GateKind,
-        blocks: Collection[str] = (),
-    ) -> ScoreKeeper:
-        """A keeper that starts from the scores ``first``; ``blocks`` are the groups whose one unit is a block."""
+    def keeper(self, start: ScoresStart) -> ScoreKeeper:
+        """A keeper for one run."""
         ...
 
 
@@ -126,14 +133,8 @@ class ConstantScores:
 
     trains_gates = False
 
-    def keeper(
-        self,
-        first: Mapping[str, FloatArray],
-        rng: np.random.Generator,
-        gate: GateKind,
-        blocks: Collection[str] = (),
-    ) -> ScoreKeeper:
-        return _Constant(dict(first))
+    def keeper(self, start: ScoresStart) -> ScoreKeeper:
+        return _Constant(dict(start.first))
 
 
 class _Constant(NoSteps):
@@ -156,14 +157,8 @@ class RandomScores:
 
     trains_gates = False
 
-    def keeper(
-        self,
-        first: Mapping[str, FloatArray],
-        rng: np.random.Generator,
-        gate: GateKind,
-        blocks: Collection[str] = (),
-    ) -> ScoreKeeper:
-        return _Random(dict(first), rng)
+    def keeper(self, start: ScoresStart) -> ScoreKeeper:
+        return _Random(dict(start.first), start.rng)
 
 
 class _Random(_Constant):
@@ -183,13 +178,7 @@ class WeightNorms:
     only_made: bool = False
     trains_gates = False
 
-    def keeper(
-        self,
-        first: Mapping[str, FloatArray],
-        rng: np.random.Generator,
-        gate: GateKind,
-        blocks: Collection[str] = (),
-    ) -> ScoreKeeper:
+    def keeper(self, start: ScoresStart) -> ScoreKeeper:
         return _Norms(self)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from meristem.control.penalty import PENALTIES, Penalty, SumOverMeanWidth
-from meristem.control.scores import EpochStart, ScoreKeeper
+from meristem.control.scores import EpochStart, ScoreKeeper, ScoresStart
 from meristem.control.text_settings import choice, number
 from meristem.gating.interfaces import Signals
-from meristem.gating.kinds import GateKind
 from meristem.space.arrays import FloatArray
 
 
@@ -34,14 +33,8 @@ class TrainedGates:
     block_weight: float = number(0.1)  # of a block in the penalty: the paper's lambda of depth over that of width
     trains_gates = True
 
-    def keeper(
-        self,
-        first: Mapping[str, FloatArray],
-        rng: np.random.Generator,
-        gate: GateKind,
-        blocks: Collection[str] = (),
-    ) -> ScoreKeeper:
-        return _TrainedGatesKeeper(self, gate, first, rng, blocks)
+    def keeper(self, start: ScoresStart) -> ScoreKeeper:
+        return _TrainedGatesKeeper(self, start)
 
 
 class _TrainedGatesKeeper:
@@ -49,15 +42,9 @@ class _TrainedGatesKeeper:
 
     reads_steps = True
 
-    def __init__(
-        self,
-        policy: TrainedGates,
-        gate: GateKind,
-        first: Mapping[str, FloatArray],
-        rng: np.random.Generator,
-        blocks: Collection[str],
-    ) -> None:
-        self._policy, self._gate, self._rng = policy, gate, rng
+    def __init__(self, policy: TrainedGates, start: ScoresStart) -> None:
+        self._policy, self._gate, self._rng = policy, start.gate, start.rng
+        first, blocks = start.first, start.blocks
         self._units = {name: len(values) for name, values in first.items()}
         self._s = torch.from_numpy(np.concatenate(list(first.values()))).float()
         self._velocity = torch.zeros_like(self._s)
@@ -70,7 +57,7 @@ class _TrainedGatesKeeper:
         self._live_at = torch.arange(0)  # of the live units in the flat vector
         self._slices = dict.fromkeys(self._units, slice(0, 0))  # of every group among the live units
         self._values: Tensor | None = None
-        self.scales_gates = gate.scales
+        self.scales_gates = self._gate.scales
 
     def begin(self, epoch: EpochStart) -> None:
         device = epoch.device

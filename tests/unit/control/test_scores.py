@@ -14,7 +14,7 @@ from helpers import build, go, loss, random_target, run
 from meristem import Gates, Live, Space
 from meristem.control.importance import Importance
 from meristem.control.penalty import MeanPerGroup, Penalty, PlainSum
-from meristem.control.scores import EpochStart, RandomScores, ScoreKeeper, Scores
+from meristem.control.scores import EpochStart, RandomScores, ScoreKeeper, Scores, ScoresStart
 from meristem.control.trained_gates import TrainedGates
 from meristem.gating.kinds import Concrete, GateKind, Open, Sigmoid
 from meristem.gating.pulls import Pulls
@@ -53,7 +53,7 @@ class Given:
 def keeper_of(
     policy: Scores, first: dict[str, FloatArray], seed: int | np.random.Generator = 0, gate: GateKind | None = None
 ) -> ScoreKeeper:
-    return policy.keeper(first, np.random.default_rng(seed), gate or Sigmoid())
+    return policy.keeper(ScoresStart(first, np.random.default_rng(seed), gate or Sigmoid()))
 
 
 def scores_of(keeper: ScoreKeeper) -> dict[str, FloatArray]:
@@ -352,7 +352,7 @@ def test_state_goes_on_in_the_middle_of_an_epoch(name: str) -> None:
     for _ in range(2):
         rng = np.random.default_rng(0)
         policy, gate = KEEPERS[name]
-        keeper = policy.keeper({k: np.ones(len(m)) for k, m in live.items()}, rng, gate)
+        keeper = policy.keeper(ScoresStart({k: np.ones(len(m)) for k, m in live.items()}, rng, gate))
         keeper.begin(epoch(live, strength=0.3))
         keepers.append(keeper)
         generators.append(rng)
