@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 import meristem
 from deep import ALL_NETS, DEEP
-from fresh_process import FreshProcesses
+from fresh_process import ForkingSubprocess, ForkServer
 
 torch.set_num_threads(1)
 # A shell starts background jobs with Ctrl-C ignored, which Python and its children inherit: no test could stop a run.
@@ -43,8 +44,19 @@ def space_of() -> Callable[[str], meristem.Space]:
 
 
 @pytest.fixture(scope="session")
-def fresh_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def fresh_process(fork_server: ForkServer, tmp_path: Path) -> Callable[..., str]:
     """`fresh_process("evaluate", folder)` runs the command in a process of its own and returns what it has written."""
-    processes = FreshProcesses(tmp_path_factory.mktemp("fresh"))
-    yield processes
-    processes.close()
+    return partial(fork_server.run, output=tmp_path / "output of a fresh process")
+
+
+@pytest.fixture
+def forked_studies(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of a study with several jobs are forks of a process that has imported torch, not new interpreters."""
+    monkeypatch.setattr("meristem_bench.studies.execution.subprocess", ForkingSubprocess(fork_server))

@@ -32,6 +32,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("meristem ")]
 
 
+@pytest.mark.usefixtures("forked_studies")
 def test_commands_of_the_readme_work_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

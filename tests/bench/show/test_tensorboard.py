@@ -152,6 +152,7 @@ def test_a_run_that_is_finished_gets_its_graphs_afterwards(capsys: pytest.Captur
     assert "resumed" not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("forked_studies")
 def test_every_run_of_several_seeds_has_graphs() -> None:
     """One that was finished before graphs were wanted, one in this process, one in a process of its own."""
     words = ["--epochs", "2", "--out", "out"]
