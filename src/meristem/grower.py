@@ -12,8 +12,9 @@ from torch import nn, optim
 from meristem import grower_checks as checks
 from meristem import grower_text
 from meristem.control.budget import Budget
-from meristem.control.decider import Decider, Trajectory
+from meristem.control.decider import Decider
 from meristem.control.method import Method
+from meristem.control.trajectory import Trajectory
 from meristem.cost.ledger import Ledger
 from meristem.errors import FileError, MeristemError
 from meristem.growth import Growth

@@ -14,7 +14,7 @@ from meristem.control.budget import Budget
 from meristem.control.method import Method
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
-from meristem.methods import parse_method
+from meristem.methods import default, parse_method
 from meristem.space.space import Space
 
 
@@ -30,7 +30,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def as_method(method: Method | str | None) -> Method:
     """The method that was given as an object or as text; the default if none was."""
     if method is None:
-        return Method()
+        return default()
     return parse_method(method) if isinstance(method, str) else method
 
 

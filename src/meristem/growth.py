@@ -76,6 +76,7 @@ class Growth:
             plan = None
             if decision is not None:
                 plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
+        self.decider.accept(decision)
         self.progress, self.ledger = progress, ledger
         self.live.stay() if plan is None else self.live.apply(plan)
         record.update(moves(plan), frozen=plan is None)

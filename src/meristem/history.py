@@ -138,7 +138,7 @@ def epoch_record(
         "peak_bytes": peak_bytes(device),
         "blocks": live_blocks(prices.space, active),
         "temperature": {name: group["mean"] for name, group in statistics(temperature, active).items()},
-        "gates": statistics(scores, active),
+        "scores": statistics(scores, active),
     }
 
 

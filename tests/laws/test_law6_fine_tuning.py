@@ -62,7 +62,7 @@ def test_the_budget_is_met_where_growing_ends_and_then_nothing_changes(preset: s
     assert (last["params"], last["blocks"]) == (found["params"], found["blocks"])
     assert [record["fine_tuning"] for record in tuned.grower.records] == [False] * EPOCHS + [True] * TUNED
     assert [record["epoch"] for record in tuned.grower.records] == list(range(1, EPOCHS + TUNED + 1))
-    assert last["gates"] == tuned.grower.records[EPOCHS]["gates"], "nobody learns about units any more"
+    assert last["scores"] == tuned.grower.records[EPOCHS]["scores"], "nobody learns about units any more"
     with pytest.raises(MeristemError, match=r"more than 6 times, .* made for epochs=4 and fine_tune=2; call it once"):
         tuned.grower.step()
 

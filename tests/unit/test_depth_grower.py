@@ -105,7 +105,7 @@ def test_what_is_overruled_does_not_tick(preset: str, space_of) -> None:
         for name in (*inactive, *absent):
             assert np.array_equal(grower._growth.progress.drawn[name], drawn[name]), name
             assert name not in grower.records[-1]["temperature"]
-            assert name not in grower.records[-1]["gates"]
+            assert name not in grower.records[-1]["scores"]
             if preset == "default":
                 assert np.array_equal(scores_of(grower)[name], scores[name]), name
         for name in set(space.groups) - {*inactive, *absent}:

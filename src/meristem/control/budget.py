@@ -43,7 +43,7 @@ class Budget:
             raise BudgetError(f"a budget cannot cap {unknown[0]!r}; {nearest(unknown[0], [*METRICS, SPEND])}")
         amounts = tuple((name, _plain(amount)) for name, amount in given.items() if amount is not None)
         if not any(name in METRICS for name, _ in amounts):
-            raise BudgetError("a budget needs params or macs, e.g. Budget(params='36%')")
+            raise BudgetError(f"a budget needs {' or '.join(METRICS)}, e.g. Budget(params='36%')")
         for name, amount in amounts:
             _value(name, amount)
         self._amounts = amounts
@@ -167,7 +167,7 @@ def _value(name: str, amount: Amount) -> tuple[float, bool]:
             f"{name}={amount!r} is not an amount: write a share up to 100% like '36%' or 0.36, or a whole number like "
             f"96000"
         )
-    if name == "spend" and not is_share:
+    if name == SPEND and not is_share:
         raise BudgetError(f"spend={amount!r} must be a share of the dense run's training cost, e.g. '30%'")
     return value, is_share
 

@@ -14,7 +14,7 @@ from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
 from meristem.control.method import Method
 from meristem.control.scores import EpochStart, ScoresStart, first_scores
-from meristem.control.trajectory import Trajectory, plan_trajectory
+from meristem.control.trajectory import plan_trajectory
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
 from meristem.distributed import broadcast_masks, broadcast_numbers
@@ -22,7 +22,6 @@ from meristem.gating.interfaces import Signals
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
-__all__ = ["Decider", "LiveUnits", "Progress", "Trajectory"]
 PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
 
 
@@ -86,6 +85,11 @@ class Decider:
     @property
     def first_progress(self) -> Progress:
         return Progress({name: np.zeros(group.units) for name, group in self.space.groups.items()})
+
+    def accept(self, decision: Decision | None) -> None:
+        """The network that was decided is going to be made."""
+        if decision is not None:
+            self.keeper.push(decision.push)
 
     def growing(self, epoch: int) -> bool:
         """Whether the epoch after ``epoch`` finished ones is one of growing, not of fine-tuning."""
@@ -168,7 +172,6 @@ class Decider:
         )
         decision = self.method.controller.decide(view, self.rng)
         push, strength = broadcast_numbers((decision.push, decision.strength), device)
-        self.keeper.push(push)
         masks = broadcast_masks(decision.live, device)
         inactive = self.space.inactive_groups(masks)
         return Decision({name: mask for name, mask in masks.items() if name not in inactive}, push, strength)

@@ -15,6 +15,7 @@ from meristem.control.text_settings import number, whole_number
 from meristem.errors import MeristemError
 from meristem.gating.interfaces import Signals
 from meristem.space.arrays import BoolArray, FloatArray, IntArray
+from meristem.space.live_index import LiveIndex
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,9 @@ class _ImportanceKeeper(OpenGates):
         if self._sum is None or not self._steps:
             return
         means = (self._sum / self._steps).cpu().double().numpy()  # not every device knows double precision
-        memory, first = self._policy.memory, 0
+        memory, index = self._policy.memory, LiveIndex(self._live)
         for name, mask in self._live.items():
-            mean = means[first : first + mask.sum()]
-            first += len(mean)
+            mean = means[index.slice(name)]
             old, seen = self._scores[name][mask], self._ages[name][mask] > 0
             self._scores[name][mask] = np.where(seen, memory * old + (1 - memory) * mean, mean)
             self._ages[name] += mask

@@ -19,7 +19,7 @@ from meristem.cost.ledger import GROW
 from meristem.errors import MeristemError
 from meristem.gating.interfaces import Pressure
 from meristem.gating.kinds import GATE_KINDS, PLACEMENTS, GateKind, GatePlacement, Open
-from meristem.surgery.fresh import Fresh, ZeroOutgoing
+from meristem.surgery.fresh import FRESH_RULES, Fresh, ZeroOutgoing
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Method:
     gate: GateKind = choice(Open(), GATE_KINDS)
     temperature: Temperature = choice(PerUnit(), TEMPERATURES)
     placement: GatePlacement = choice(GatePlacement.READ, PLACEMENTS)
-    fresh: Fresh = ZeroOutgoing()
+    fresh: Fresh = choice(ZeroOutgoing(), FRESH_RULES)
     freeze: float = number(0.75)
     opening: float = number(1.0)
     stages: tuple[TrainingStage, ...] = ()

@@ -97,15 +97,15 @@ class ImportancePerPrice:
     def preference(self, status: UnitStatus) -> dict[str, FloatArray]:
         preference = {}
         for name, values, live, lived in status.groups():
-            preference[name] = self._log_worth(values, live, lived) - np.log(status.prices[name])
+            preference[name] = self._log_value(values, live, lived) - np.log(status.prices[name])
         typical = _typical_block(status)
         for stage in status.stages:
             names, values, live, lived = status.blocks(stage)
-            for name, worth in zip(names, self._log_worth(values, live, lived, stage.fixed, typical), strict=True):
+            for name, worth in zip(names, self._log_value(values, live, lived, stage.fixed, typical), strict=True):
                 preference[name] = np.array([worth - np.log(status.prices[name])])
         return preference
 
-    def _log_worth(
+    def _log_value(
         self, values: FloatArray, live: BoolArray, lived: BoolArray, fixed: int = 0, unknown: float = 0.0
     ) -> FloatArray:
         """The logarithm, before the price; ``fixed`` others of the same kind are always live.

@@ -34,7 +34,7 @@ class CostPath:
         return before[1]
 
     def mean(self, epochs: int = 1000) -> float:
-        """The mean over a run in which the value is held during each of ``epochs`` epochs: the planned spend."""
+        """The mean over a run whose value is constant during each of ``epochs`` epochs: the planned training cost."""
         return sum(self.at(epoch / epochs) for epoch in range(epochs)) / epochs
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from meristem.control.draws import logit
+from meristem.control.text_settings import flag, number
 from meristem.gating.interfaces import GateSource, Signals
 from meristem.gating.kinds import GateKind
 from meristem.space.arrays import BoolArray, FloatArray
@@ -174,8 +175,8 @@ class _Random(_Constant):
 class WeightNorms:
     """A unit's score is the p-norm of its weights, of all of them or of the filter that makes it (``only_made``)."""
 
-    p: float = 2.0
-    only_made: bool = False
+    p: float = number(2.0)
+    only_made: bool = flag(False)
     trains_gates = False
 
     def keeper(self, start: ScoresStart) -> ScoreKeeper:

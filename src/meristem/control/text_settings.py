@@ -36,6 +36,16 @@ def whole_number(default: int) -> Any:
     return _field(default, TextSetting(int, repr, "a whole number"))
 
 
+def flag(default: bool) -> Any:
+    """A field that holds a bool."""
+    return choice(default, {"yes": True, "no": False})
+
+
+def word(default: str) -> Any:
+    """A field that holds a text without colons, such as the name of a metric."""
+    return _field(default, TextSetting(str, str, "a word"))
+
+
 def choice(default: Any, options: Mapping[str, Any]) -> Any:
     """A field that holds one of several policies, each with a name."""
 

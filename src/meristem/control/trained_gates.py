@@ -12,9 +12,10 @@ from torch import Tensor
 
 from meristem.control.penalty import PENALTIES, Penalty, SumOverMeanWidth
 from meristem.control.scores import EpochStart, ScoreKeeper, ScoresStart
-from meristem.control.text_settings import choice, number
+from meristem.control.text_settings import choice, flag, number
 from meristem.gating.interfaces import Signals
 from meristem.space.arrays import FloatArray
+from meristem.space.live_index import LiveIndex
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class TrainedGates:
     rate: float = number(0.1)
     momentum: float = number(0.9)
     decay: float = number(1e-6)
-    per_run: bool = True
+    per_run: bool = flag(True)
     block_weight: float = number(0.1)  # of a block in the penalty: the paper's lambda of depth over that of width
     trains_gates = True
 
@@ -66,8 +67,8 @@ class _TrainedGatesKeeper:
         self._beta = torch.from_numpy(np.concatenate([epoch.beta[name] for name in self._units])).float().to(device)
         live = np.concatenate([epoch.live[name] for name in self._units])
         self._live_at = torch.from_numpy(np.flatnonzero(live)).to(device)
-        ends = np.cumsum([int(epoch.live[name].sum()) for name in self._units]).tolist()
-        self._slices = {name: slice(a, b) for name, a, b in zip(self._units, [0, *ends[:-1]], ends, strict=True)}
+        index = LiveIndex({name: epoch.live[name] for name in self._units})
+        self._slices = {name: index.slice(name) for name in self._units}
         weights = [0.0 if name in epoch.inactive else self._weights[name] for name in self._units]
         self._weight = torch.from_numpy(np.repeat(weights, list(self._units.values()))).float().to(device)
         self._s, self._velocity, self._noise = self._s.to(device), self._velocity.to(device), self._noise.to(device)

@@ -12,7 +12,7 @@ from meristem.control.schedule import CostPath, Schedule
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
 
-_SPEND_SAMPLES = 200  # epochs at which a long run's planned spend is worked out
+_SPEND_SAMPLES = 200  # epochs at which a long run's planned training cost is worked out
 
 
 @dataclass(frozen=True)

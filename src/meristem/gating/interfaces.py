@@ -62,10 +62,7 @@ class WeightsByUnit(Protocol):
 
 
 class Pressure(Protocol):
-    """What acts on weights at every optimizer step until the last decision, beside the task's gradient.
-
-    A lasso, growing regularisation or a barrier, say.
-    """
+    """What acts on weights at every step until the last decision, beside the task's gradient: a lasso, say."""
 
     def before_step(self, weights: WeightsByUnit, grad_scale: Tensor | None) -> None:
         """Gradients are final and the optimizer is about to step; ``grad_scale`` is what they are multiplied with."""

@@ -18,9 +18,10 @@ from torch.utils.hooks import RemovableHandle
 from meristem.errors import SurgeryError
 from meristem.gating.hooks import AttachableHooks
 from meristem.space.axis import Axis
+from meristem.space.live_index import live_places
+from meristem.space.paths import is_inside
 from meristem.space.space import Slot
 from meristem.surgery.live import Live
-from meristem.surgery.live_index import live_places
 
 Values = Callable[[str], Tensor | None]  # group -> the gates of its live units, in order; None: not gated
 
@@ -61,9 +62,10 @@ class Gates(AttachableHooks):
     @torch.no_grad()
     def fold(self, model: nn.Module) -> None:
         """Multiply the gates into the weights of ``model``: a copy of the live one, or that itself once detached."""
-        absent = tuple(f"{block}." for block in self.live.tree.absent)
+        absent = self.live.tree.absent
         for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self.slots):
-            factor = None if tensor.startswith(absent) else self.scale(tensor, dim)
+            in_absent_block = any(is_inside(tensor, block) for block in absent)
+            factor = None if in_absent_block else self.scale(tensor, dim)
             if factor is not None:
                 weight = model.get_parameter(tensor)
                 shape = [1] * weight.dim()

@@ -7,30 +7,14 @@ weights of old and of fresh units in the layers that read them. In both the unit
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-
-
-class Fresh(Protocol):
-    """A rule for fresh units."""
-
-    def incoming(self, fresh: Tensor) -> Tensor: ...
-
-    def outgoing(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]: ...
-
-
-@runtime_checkable
-class FreshBlocks(Protocol):
-    """A rule that also says how the last batch norm of a fresh block starts."""
-
-    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor:
-        """Return the scale, or the shift, of the last batch norm of a fresh block; ``name`` is the tensor's own."""
-        ...
 
 
 class LayerPart(Enum):
@@ -42,18 +26,35 @@ class LayerPart(Enum):
     SHIFT = "shift"
 
 
-@runtime_checkable
-class FreshPlainBlocks(Protocol):
-    """A rule that also says how the tensors of a fresh block without a shortcut start."""
+class Fresh(Protocol):
+    """A rule for fresh units, and for fresh blocks where it has one."""
 
-    def plain(self, part: LayerPart, built: Tensor) -> Tensor:
-        """Return the values of one tensor of the block; ``built`` are its initial ones."""
+    def incoming(self, fresh: Tensor) -> Tensor: ...
+
+    def outgoing(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor | None:
+        """Return the scale, or the shift, of the last batch norm of a fresh block; None: as any other tensor."""
+        ...
+
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor | None:
+        """Return a tensor of a fresh block without a shortcut; ``built`` are its initial values. None: as any other."""
         ...
 
 
+class NoRuleForBlocks:
+    """The part of a rule that treats blocks as any other units."""
+
+    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor | None:
+        return None
+
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor | None:
+        return None
+
+
 @dataclass(frozen=True)
-class AsBuilt:
-    """The model's own initial values, whatever scheme made them (the default)."""
+class AsBuilt(NoRuleForBlocks):
+    """The model's own initial values, whatever scheme made them."""
 
     def incoming(self, fresh: Tensor) -> Tensor:
         return fresh
@@ -63,7 +64,7 @@ class AsBuilt:
 
 
 @dataclass(frozen=True)
-class ZeroOutgoing:
+class ZeroOutgoing(NoRuleForBlocks):
     """Fresh units are read with zeros: growing does not change the function.
 
     A fresh block without a shortcut passes on what it is given, as far as it can (Eq. Plain): the n-th output of a
@@ -82,7 +83,7 @@ class ZeroOutgoing:
     def outgoing(self, old: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
         return old, torch.zeros_like(fresh)
 
-    def plain(self, part: LayerPart, built: Tensor) -> Tensor:
+    def plain(self, part: LayerPart, built: Tensor) -> Tensor | None:
         if part is not LayerPart.WEIGHT:
             return torch.full_like(built, part is not LayerPart.BIAS)
         passed = torch.arange(min(built.shape[:2]), device=built.device)
@@ -94,7 +95,7 @@ class ZeroOutgoing:
 
 
 @dataclass(frozen=True)
-class VarianceTransfer:
+class VarianceTransfer(NoRuleForBlocks):
     """Keep the variance of what is read: old weights shrink by sqrt(old / new), fresh units come in cancelling pairs.
 
     >>> old, fresh = VarianceTransfer().outgoing(torch.ones(1, 1), torch.tensor([[1.0], [5.0], [2.0]]))
@@ -125,7 +126,16 @@ class RandomLastNorm(AsBuilt):
     True
     """
 
-    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor:
+    def last_norm(self, name: str, built: Tensor, seed: int) -> Tensor | None:
         # From the name and the seed alone: it does not matter when the block comes in, nor whether a run was resumed.
         drawn = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(tuple(built.shape))
         return torch.from_numpy(drawn).to(built)
+
+
+# The names by which a method's text chooses one.
+FRESH_RULES: Mapping[str, Fresh] = {
+    "zero-outgoing": ZeroOutgoing(),
+    "as-built": AsBuilt(),
+    "variance-transfer": VarianceTransfer(),
+    "random-last-norm": RandomLastNorm(),
+}

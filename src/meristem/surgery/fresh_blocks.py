@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from meristem.space.arrays import BoolArray
 from meristem.space.space import Role, Space
-from meristem.surgery.fresh import Fresh, FreshBlocks, FreshPlainBlocks, LayerPart
+from meristem.surgery.fresh import Fresh, LayerPart
 from meristem.surgery.module_tree import ModuleTree
 
 _MIXING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # layers whose outputs may just be their inputs
@@ -23,12 +23,13 @@ class FreshBlockValues:
 
     def values(self, rule: Fresh, name: str, built: Tensor, grown: Mapping[str, BoolArray]) -> Tensor | None:
         """Return the values of a trained tensor if its block is grown and the rule says what they are, else None."""
-        if name in self._plain and isinstance(rule, FreshPlainBlocks):
+        values = None
+        if name in self._plain:
             block, part = self._plain[name]
-            return rule.plain(part, built) if grown[block][0] else None
-        if name in self._norms and isinstance(rule, FreshBlocks):
-            return rule.last_norm(name, built, self._seed) if grown[self._norms[name]][0] else None
-        return None
+            values = rule.plain(part, built) if grown[block][0] else None
+        if values is None and name in self._norms and grown[self._norms[name]][0]:
+            values = rule.last_norm(name, built, self._seed)
+        return values
 
 
 def _plain_layers(tree: ModuleTree, space: Space) -> dict[str, tuple[str, LayerPart]]:

@@ -12,13 +12,13 @@ from torch import nn, optim
 from meristem.errors import PlanError, SurgeryError
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
+from meristem.space.live_index import LiveIndex
 from meristem.space.plan import Plan, plan_to
 from meristem.space.remembered_sizes import write_size
 from meristem.space.space import Space
 from meristem.surgery.carried_state import CarriedStates
 from meristem.surgery.fresh import AsBuilt, Fresh
 from meristem.surgery.fresh_blocks import FreshBlockValues
-from meristem.surgery.live_index import LiveIndex
 from meristem.surgery.model_tensors import ModelTensors
 from meristem.surgery.module_tree import ModuleTree
 from meristem.surgery.optimizer import check_optimizer
@@ -218,7 +218,7 @@ class Live:
         self._move_blocks()
         self._store.load_state_dict(state["store"])
         self._write_sizes(set(masks))
-        carried = state.get("carried", {"before": [], "trained": False})  # older files do not have it
+        carried = state["carried"]
         self._carried_states.restore(carried["before"])
         self._finish_change(bool(carried["trained"]))
 

@@ -73,7 +73,7 @@ class ModelTensors:
     ) -> None:
         """Take over the tensors of ``state``; a parameter of another size is a new one in its optimizer slot."""
         slots = slots_of(optimizer) if optimizer is not None else {}
-        for name, buffer in state.get("buffers", {}).items():
+        for name, buffer in state["buffers"].items():
             self._tree.write_buffer(name, buffer.to(device, copy=True))
         for name in self._space.tensors:
             current, kept = self._tree.tensor_or_none(name), state["tensors"][name]

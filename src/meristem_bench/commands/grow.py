@@ -46,7 +46,7 @@ def grow(args: argparse.Namespace) -> int:
         if not folder.description.exists():
             raise
         raise DataError(
-            f"{error}. Every finished epoch is kept; once that is mended: {_resume_command(args, folder)}"
+            f"{error}. Every finished epoch is kept; once that is fixed: {_resume_command(args, folder)}"
         ) from None
     finally:
         progress.end()

@@ -32,7 +32,7 @@ def run_in_folder(folder: Folder, recipe: str | None, model: str | None, how: st
         raise MeristemError(f"{folder.path} holds a run of {name!r}, which is no recipe of meristem: {how}")
     recipe_run = find_run(name, model)
     run = read_run(folder, recipe_run)
-    written = content.get("recipe", recipe_run.recipe)  # earlier versions did not write it down
+    written = content.get("recipe")
     by_script = written is None and recipe_run.name not in RECIPES
     if (written is None) != (recipe_run.recipe is None) and not by_script:
         whose = written or "meristem's own"

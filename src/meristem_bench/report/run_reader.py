@@ -24,7 +24,7 @@ _MAX_DEPTH = 4  # folders below a given one in which runs are looked for
 _LAST_EPOCH = 10**7
 
 
-def read_run(path: Path) -> ReportedRun:
+def read_reported_run(path: Path) -> ReportedRun:
     """The run in a folder; raises only if the folder holds no run at all."""
     folder, missing = Folder(path), list[str]()
     if not path.is_dir():
@@ -163,7 +163,7 @@ def read_runs(paths: Sequence[Path], remarks: list[str] | None = None) -> list[R
             folders.setdefault(folder.resolve(), folder)
     if unreadable and remarks is not None:
         remarks.append(f"Folders that cannot be looked into are left out: {_listed(unreadable)}.")
-    return [read_run(path) for path in folders.values()]
+    return [read_reported_run(path) for path in folders.values()]
 
 
 def _run_folders(path: Path, levels: int, unreadable: list[str]) -> Iterator[Path]:

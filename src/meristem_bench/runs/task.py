@@ -22,7 +22,7 @@ class Task(Protocol):
 
     @property
     def headline(self) -> str:
-        """The metric that is shown; `metric.py` knows how by its name, and takes it for a share if it does not."""
+        """The metric that is shown; `task_metric.py` knows how by its name, and takes it for a share if it does not."""
         ...
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor: ...

@@ -42,7 +42,7 @@ class ProgressDisplay:
             else f"budget {run.growth.budget}  method {run.growth.method}"
         )
         if not run.growth.policies.ignores_budget and grower.method.controller.follows_plan:
-            plan += f"  planned spend {percent(grower.expected_spend_frac)}"
+            plan += f"  planned training cost {percent(grower.expected_spend_frac)}"
         epochs = f"{run.epochs} epoch{'s' * (run.epochs > 1)}"
         epochs += f" and {run.fine_tuning.epochs} of fine-tuning" if run.fine_tuning.epochs else ""
         self._region.print_line(f"{run.name}: {plan}  seed {run.seed}  {epochs}")

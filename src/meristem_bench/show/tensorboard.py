@@ -43,7 +43,7 @@ _TAGS = {
     "widths": "width/{}",
     "blocks": "blocks/{}",
     "temperature": "temperature/{}",
-    "gates": "gates/{}",
+    "scores": "scores/{}",
 }
 
 

@@ -471,7 +471,7 @@ def test_a_file_that_breaks_in_the_middle_is_told_with_how_to_go_on(
     assert main(["grow", "breaking_recipe:tiny", "--out", "a b"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert error.startswith("meristem: tiny: x.jpg is damaged. Every finished epoch is kept; once that is mended: ")
+    assert error.startswith("meristem: tiny: x.jpg is damaged. Every finished epoch is kept; once that is fixed: ")
     Path("fragile").unlink()
     assert main([*shlex.split(error.split("mended: ")[1])[1:], "--set", "workers=1"]) == 0, "reading is no part of it"
     assert recorded("a b/history.jsonl") == recorded("whole/history.jsonl")

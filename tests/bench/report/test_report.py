@@ -19,7 +19,7 @@ from meristem_bench.report.curve_figures import curve_figures, epoch_share
 from meristem_bench.report.experiments import group_by_experiment
 from meristem_bench.report.figure_style import ReportFigure
 from meristem_bench.report.report import write_report
-from meristem_bench.report.run_reader import read_run
+from meristem_bench.report.run_reader import read_reported_run
 from meristem_bench.report.structure_figures import stage_members
 from meristem_bench.report.tradeoff_figures import tradeoff_figures
 from run_folders import write_run
@@ -92,19 +92,19 @@ def test_ids_are_unique_and_colours_are_variables(several: Path) -> None:
 
 
 def test_a_group_table_names_first_most_and_last(runs: Path, single: Path) -> None:
-    run = read_run(runs / "deep")
+    run = read_reported_run(runs / "deep")
     text = (single / "report.html").read_text(encoding="utf-8")
     for group in run.full:
         assert f"<td>{group}</td>" in text
 
 
 def test_an_epochs_cost_is_the_difference_of_the_totals(runs: Path) -> None:
-    run = read_run(runs / "study" / "a")
+    run = read_reported_run(runs / "study" / "a")
     assert epoch_share(run) == pytest.approx(100 * run.column("macs_frac"))
 
 
 def test_stages_hold_every_width_group_once(runs: Path) -> None:
-    run = read_run(runs / "deep")
+    run = read_reported_run(runs / "deep")
     members = [name for _, names in stage_members(run, run.width_groups) for name in names]
     assert sorted(members) == sorted(run.width_groups)
 
@@ -246,13 +246,13 @@ def texts(report_figure: ReportFigure) -> list[str]:
 
 def test_each_total_is_a_share_of_its_own_full_model(tmp_path: Path) -> None:
     """A run of twice the epochs beside it does not halve the share of a run."""
-    reported = [read_run(write_run(tmp_path / str(epochs), epochs=epochs)) for epochs in (4, 8)]
+    reported = [read_reported_run(write_run(tmp_path / str(epochs), epochs=epochs)) for epochs in (4, 8)]
     alone, together = (list(curve_figures(group_by_experiment(runs))) for runs in (reported[:1], reported))
     (share,) = re.findall(r"\(.*%\)", " ".join(texts(figure(alone, "total-macs"))))
     labels = texts(figure(together, "total-macs"))
     assert any(share in text for text in labels)
     assert sum(text.startswith("full model for") for text in labels) == 2
-    uniform = read_run(write_run(tmp_path / "u", epochs=4, method="uniform"))
+    uniform = read_reported_run(write_run(tmp_path / "u", epochs=4, method="uniform"))
     same = curve_figures(group_by_experiment([reported[0], uniform]))
     assert texts(figure(list(same), "total-macs")).count("full model") == 1
 
@@ -260,7 +260,7 @@ def test_each_total_is_a_share_of_its_own_full_model(tmp_path: Path) -> None:
 def test_a_curve_joins_only_what_differs_in_the_budget(tmp_path: Path) -> None:
     reported = []
     for number, (lr, budget) in enumerate((lr, budget) for lr in (0.1, 0.2) for budget in ("params=30%", "params=60%")):
-        reported.append(read_run(write_run(tmp_path / str(number), epochs=4, lr=lr, budget=budget)))
+        reported.append(read_reported_run(write_run(tmp_path / str(number), epochs=4, lr=lr, budget=budget)))
     (axes,) = figure(list(tradeoff_figures(group_by_experiment(reported))), "tradeoff-parameters").figure.axes
     assert axes.get_legend_handles_labels()[1] == ["lr=0.1", "lr=0.2"]
     for line in axes.containers:
@@ -270,7 +270,7 @@ def test_a_curve_joins_only_what_differs_in_the_budget(tmp_path: Path) -> None:
 def test_costs_of_several_are_of_one_kind(tmp_path: Path) -> None:
     """An arm that follows no plan is shown by the cost that the others plan."""
     free = write_run(tmp_path / "free", method="paper", budget="macs=40%")
-    reported = [read_run(free), read_run(write_run(tmp_path / "planned", budget="macs=40%"))]
+    reported = [read_reported_run(free), read_reported_run(write_run(tmp_path / "planned", budget="macs=40%"))]
     (axes,) = figure(list(curve_figures(group_by_experiment(reported))), "cost").figure.axes
     assert axes.get_ylabel() == "macs, % of the full model"
     assert axes.lines[0].get_ydata()[0] == pytest.approx(100 * reported[0].column("macs_frac")[0])

@@ -14,7 +14,7 @@ import pytest
 from meristem.errors import FileError
 from meristem_bench.report.experiments import group_by_experiment, spread
 from meristem_bench.report.page_text import legible
-from meristem_bench.report.run_reader import read_run, read_runs
+from meristem_bench.report.run_reader import read_reported_run, read_runs
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def run(runs: Path, tmp_path: Path) -> Path:
 
 
 def test_a_whole_run_lacks_nothing(run: Path) -> None:
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert reported.missing == ()
     assert reported.epochs.tolist() == [1, 2, 3, 4, 5, 6]
     assert reported.caps == {"params": 0.4}
@@ -34,20 +34,20 @@ def test_a_whole_run_lacks_nothing(run: Path) -> None:
 
 
 def test_layers_are_those_of_the_last_epoch(run: Path) -> None:
-    reported = read_run(run)
+    reported = read_reported_run(run)
     widths = {module: width for module, width, *_ in reported.layers}
     assert widths["stages.0.0.conv1"] == reported.records[-1]["widths"]["stages.0.0.conv1"]
 
 
 def test_a_run_without_result_says_how_far_it_is(run: Path) -> None:
     (run / "result.json").unlink()
-    assert any("6 of 6 epochs are there, and no test result" in sentence for sentence in read_run(run).missing)
+    assert any("6 of 6 epochs are there, and no test result" in sentence for sentence in read_reported_run(run).missing)
 
 
 def test_a_line_that_is_being_written_is_no_damage(run: Path) -> None:
     text = (run / "history.jsonl").read_text()
     (run / "history.jsonl").write_text(text + '{"epoch": 7, "wid')
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert (len(reported.records), reported.missing) == (6, ())
 
 
@@ -55,7 +55,7 @@ def test_damaged_lines_are_left_out_and_named(run: Path) -> None:
     lines = (run / "history.jsonl").read_text().splitlines()
     lines[1], lines[3] = "\x00garbage", "[1, 2]"
     (run / "history.jsonl").write_text("\n".join(lines) + "\n")
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert reported.epochs.tolist() == [1, 3, 5, 6]
     assert reported.missing == ("Damaged lines of history.jsonl are left out: 2, 4.",)
 
@@ -63,7 +63,7 @@ def test_damaged_lines_are_left_out_and_named(run: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "meristem-space-1"}', '{"format": "other"}'])
 def test_a_damaged_outline_is_done_without(run: Path, content: str) -> None:
     (run / "space.json").write_text(content)
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert reported.outline is None
     assert reported.layers == []
     assert any("The outline of the full network is not there" in sentence for sentence in reported.missing)
@@ -73,14 +73,14 @@ def test_a_damaged_outline_is_done_without(run: Path, content: str) -> None:
 def test_a_history_alone_is_enough(run: Path) -> None:
     for name in ("run.json", "result.json", "space.json"):
         (run / name).unlink()
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert len(reported.records) == 6
     assert any("What was run is not known" in sentence for sentence in reported.missing)
 
 
 def test_a_run_that_has_just_begun(run: Path) -> None:
     (run / "history.jsonl").write_text("")
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert "No epoch is finished yet." in reported.missing
     assert reported.layers == []
 
@@ -88,7 +88,7 @@ def test_a_run_that_has_just_begun(run: Path) -> None:
 def test_records_of_another_shape_do_no_harm(run: Path) -> None:
     odd = [{"epoch": 1, "widths": None, "metrics": [1]}, {"epoch": "x"}, {"epoch": 2, "widths": {"a": "b"}}, {}]
     (run / "history.jsonl").write_text("".join(json.dumps(record) + "\n" for record in odd))
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert reported.epochs.tolist() == [1, 2]
     assert np.isnan(reported.column("metrics", "train_loss")).all()
 
@@ -138,7 +138,7 @@ def test_settings_that_were_not_known_then_make_no_other_experiment(runs: Path, 
 def test_epochs_of_fine_tuning_count(run: Path) -> None:
     (run / "result.json").unlink()
     rewritten(run, settings={"epochs": 4, "fine_tune": 3})
-    assert any("6 of 7 epochs are there" in sentence for sentence in read_run(run).missing)
+    assert any("6 of 7 epochs are there" in sentence for sentence in read_reported_run(run).missing)
 
 
 def test_runs_of_different_length_meet_by_epoch(runs: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def changed(run: Path, file: str, **parts: Any) -> None:
 @pytest.mark.parametrize("settings", [[], "x", None, -1])
 def test_settings_of_another_shape_are_not_known(run: Path, settings: Any) -> None:
     changed(run, "run.json", settings=settings, name=None)
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert (reported.settings, reported.name, reported.caps) == ({}, "run", {})
     assert any("settings in" in sentence and "are damaged" in sentence for sentence in reported.missing)
 
@@ -176,7 +176,7 @@ def test_settings_of_another_shape_are_not_known(run: Path, settings: Any) -> No
 def test_a_budget_that_means_nothing_caps_nothing(run: Path, budget: Any) -> None:
     changed(run, "run.json", settings={"budget": budget})
     changed(run, "space.json", params=[0, 0], macs=[1, None])
-    assert read_run(run).caps == {}
+    assert read_reported_run(run).caps == {}
 
 
 @pytest.mark.parametrize(
@@ -186,19 +186,19 @@ def test_a_budget_that_means_nothing_caps_nothing(run: Path, budget: Any) -> Non
 def test_an_outline_with_a_damaged_group_is_done_without(run: Path, group: dict[str, Any]) -> None:
     first, *others = json.loads((run / "space.json").read_text())["groups"]
     changed(run, "space.json", groups=[{**first, **group}, *others])
-    assert read_run(run).outline is None
+    assert read_reported_run(run).outline is None
 
 
 @pytest.mark.parametrize("layer", [{"out": {"size": 4, "terms": [[1, ["no"]]]}}, {"stage": 1e400}, {"module": None}])
 def test_an_outline_with_a_damaged_layer_is_done_without(run: Path, layer: dict[str, Any]) -> None:
     first, *others = json.loads((run / "space.json").read_text())["layers"]
     changed(run, "space.json", layers=[{**first, **layer}, *others])
-    assert read_run(run).outline is None
+    assert read_reported_run(run).outline is None
 
 
 def test_widths_that_the_outline_does_not_know_are_named(run: Path) -> None:
     (run / "history.jsonl").write_text(json.dumps({"epoch": 1, "widths": {"other": 3}}) + "\n")
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert (reported.layers, reported.width_groups) == ([], [])
     assert any("does not have are left out: other." in sentence for sentence in reported.missing)
     assert any("The final network is not drawn" in sentence for sentence in reported.missing)
@@ -206,14 +206,14 @@ def test_widths_that_the_outline_does_not_know_are_named(run: Path) -> None:
 
 def test_an_outline_without_layers_draws_no_network(run: Path) -> None:
     changed(run, "space.json", layers=[])
-    assert any("The final network is not drawn" in sentence for sentence in read_run(run).missing)
+    assert any("The final network is not drawn" in sentence for sentence in read_reported_run(run).missing)
 
 
 def test_every_epoch_has_one_record(run: Path) -> None:
     epochs = [2, 1, 2, -1, 0, 1.5, 10**400, None]
     lines = [json.dumps({"epoch": epoch, "seconds": place}) for place, epoch in enumerate(epochs)]
     (run / "history.jsonl").write_text("\n".join(lines) + "\n")
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert (reported.epochs.tolist(), reported.column("seconds").tolist()) == ([1, 2], [1, 2])
     assert "Records that name no epoch are left out: 5." in reported.missing
     assert "Some epochs have several records: the last of each is taken." in reported.missing
@@ -223,13 +223,13 @@ def test_json_that_is_nested_without_end_is_damage(run: Path) -> None:
     for name in ("run.json", "result.json", "space.json"):
         (run / name).write_text("[" * 100_000)
     (run / "history.jsonl").write_text("[" * 100_000 + "\n" + '{"epoch": 1}\n')
-    reported = read_run(run)
+    reported = read_reported_run(run)
     assert (reported.epochs.tolist(), reported.outline, reported.result) == ([1], None, None)
 
 
 def test_numbers_beyond_all_measure_are_not_known(run: Path) -> None:
     changed(run, "result.json", params=10**400, params_frac=1e308, macs_frac=None, test=[])
-    (experiment,) = group_by_experiment([read_run(run)])
+    (experiment,) = group_by_experiment([read_reported_run(run)])
     for path in (("params",), ("params_frac",), ("macs_frac",), ("test", "accuracy")):
         assert np.isnan(experiment.finals(*path)).all()
 

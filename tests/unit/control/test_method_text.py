@@ -11,10 +11,12 @@ from meristem.control.method_text import method_settings
 from meristem.control.penalty import PlainSum
 from meristem.control.rivals.autogrow import AutoGrow
 from meristem.control.rivals.iss import Lasso
+from meristem.control.scores import WeightNorms
 from meristem.control.temperature import Global
 from meristem.errors import MeristemError
 from meristem.gating.kinds import Concrete, GatePlacement
 from meristem.methods import METHODS, autogrow, default, dense, iss, paper, parse_method, search, uniform
+from meristem.surgery.fresh import VarianceTransfer
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -38,7 +40,9 @@ def test_whatever_can_be_changed_can_be_said() -> None:
         text = ":".join([name, *(f"{key}={value}" for key, value in method_settings(make()).items())])
         assert parse_method(text) == make(), text
     assert "peak" not in method_settings(paper()), "nothing follows it"
-    assert set(method_settings(autogrow())) == {"placement", "freeze", "opening", "every", "patience", "threshold"}
+    assert set(method_settings(autogrow())) == {
+        *("placement", "fresh", "freeze", "opening", "metric", "every", "patience", "threshold")
+    }
     assert not method_settings(uniform()), "nothing grows"
     assert not method_settings(dense())
 
@@ -49,6 +53,10 @@ def test_choices_are_reached_by_their_names() -> None:
     assert method.scores == replace(paper().scores, penalty=PlainSum())
     assert method.controller == replace(paper().controller, base=1.0)
     assert parse_method("paper:temperature=global:final=50").temperature == Global(final=50.0)
+    assert parse_method("default:fresh=variance-transfer").fresh == VarianceTransfer()
+    assert parse_method("iss:compact=no") == iss(compact=False)
+    assert parse_method("autogrow:metric=val_perplexity").controller == AutoGrow(metric="val_perplexity")
+    assert parse_method("l1:p=2:only_made=no").scores == WeightNorms(p=2.0, only_made=False)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +65,7 @@ def test_choices_are_reached_by_their_names() -> None:
         ("defualt", "there is no method 'defualt'; did you mean default? There are: default, search"),
         (
             "default:peek=2",
-            "the method default has no 'peek' to be changed; did you mean peak? There are: placement, freeze, opening",
+            "the method default has no 'peek' to be changed; did you mean peak? There are: placement, fresh, freeze",
         ),
         ("uniform:peak=2", "the method uniform has no numbers or choices to be changed, got peak=2"),
         ("default:peak", "'peak' is not of the form KEY=VALUE, e.g. default:peak=2.5"),

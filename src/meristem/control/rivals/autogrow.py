@@ -13,7 +13,7 @@ from meristem.control.first_network import FewestBlocks
 from meristem.control.method import Method
 from meristem.control.schedule import Schedule
 from meristem.control.scores import ConstantScores
-from meristem.control.text_settings import number, whole_number
+from meristem.control.text_settings import number, whole_number, word
 from meristem.errors import MeristemError
 from meristem.space.space import Space, Stage
 from meristem.surgery.fresh import RandomLastNorm
@@ -40,7 +40,7 @@ class AutoGrow(Traits):
     was held out. Everything is read from the history, so that a resumed run decides the same.
     """
 
-    metric: str = "val_accuracy"
+    metric: str = word("val_accuracy")
     every: int = whole_number(1)
     patience: float = number(0.25)
     threshold: float = number(0.0005)

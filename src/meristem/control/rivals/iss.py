@@ -18,7 +18,7 @@ from meristem.control.fit_budget import fit
 from meristem.control.method import Method
 from meristem.control.schedule import Schedule
 from meristem.control.scores import WeightNorms
-from meristem.control.text_settings import number
+from meristem.control.text_settings import flag, number
 from meristem.errors import MeristemError
 from meristem.gating.interfaces import WeightsByUnit
 from meristem.space.arrays import BoolArray, FloatArray
@@ -76,7 +76,7 @@ class PruneDead(Traits):
     left costs more, the units of smallest norm go until it fits; if it costs less, it stays so.
     """
 
-    compact: bool = True
+    compact: bool = flag(True)
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         if not (self.compact or view.last):

@@ -38,6 +38,11 @@ class LiveIndex:
         """Return the place of the first live unit of a group."""
         return self._offsets[group]
 
+    def slice(self, group: str) -> slice:
+        """Return where the live units of a group lie in the flat list."""
+        start = self._offsets[group]
+        return slice(start, start + int(self._masks[group].sum()))
+
     def places(self, group: str) -> IntArray:
         """Return the place of every unit of a group in the flat list; what dead units get means nothing."""
         return self._offsets[group] + live_places(self._masks[group])
