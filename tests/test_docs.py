@@ -27,18 +27,26 @@ def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pyt
         exec(compile(block, f"{page.name} block {number}", "exec", dont_inherit=True), names)
 
 
-def commands() -> list[list[str]]:
+def commands_by_folder() -> dict[str, list[list[str]]]:
+    """The commands of the README, together with those that use the folder of the same run, in order."""
     lines = "\n".join(blocks(ROOT / "README.md", "sh")).splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("meristem ")]
+    commands: dict[str, list[list[str]]] = {}
+    for line in lines:
+        if line.startswith("meristem "):
+            words = shlex.split(line, comments=True)[1:]
+            folder = next((word for word in words if word.startswith("run/")), "no folder")
+            commands.setdefault(folder, []).append(words)
+    return commands
 
 
 @pytest.mark.usefixtures("forked_studies")
+@pytest.mark.parametrize("folder", commands_by_folder())
 def test_commands_of_the_readme_work_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The plain `meristem grow` takes a minute; here it takes two epochs, everything else is as printed."""
     monkeypatch.chdir(tmp_path)
-    for words in commands():
+    for words in commands_by_folder()[folder]:
         assert main([*words, "--epochs", "2"] if words == ["grow"] else words) == 0, words
         assert capsys.readouterr().out
 
