@@ -14,7 +14,7 @@ def show(args: argparse.Namespace) -> int:
     methods = {name: (make.__doc__ or "").partition("\n")[0] for name, make in METHODS.items()}
     for name, make in METHODS.items():
         if make().needs_widths:
-            methods[name] += " Say which: --set widths=RUN"
+            methods[name] += " They are named by --set widths=RUN."
     for title, sentences in (
         ("recipes: meristem grow NAME", recipes),
         ("methods: --method NAME, or NAME:KEY=VALUE with a number or a choice of it changed", methods),
