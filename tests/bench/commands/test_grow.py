@@ -473,7 +473,7 @@ def test_a_file_that_breaks_in_the_middle_is_told_with_how_to_go_on(
     assert error.count("\n") == 1
     assert error.startswith("meristem: tiny: x.jpg is damaged. Every finished epoch is kept; once that is fixed: ")
     Path("fragile").unlink()
-    assert main([*shlex.split(error.split("mended: ")[1])[1:], "--set", "workers=1"]) == 0, "reading is no part of it"
+    assert main([*shlex.split(error.split("fixed: ")[1])[1:], "--set", "workers=1"]) == 0, "reading is no part of it"
     assert recorded("a b/history.jsonl") == recorded("whole/history.jsonl")
 
 
