@@ -48,7 +48,7 @@ class Growth:
             pressure=method.pressure,
         )
         self._clock = time.perf_counter()
-        self._begin_epoch(strength=0.0)
+        self._begin_epoch(decider.strength)
 
     @property
     def growing(self) -> bool:
@@ -70,14 +70,13 @@ class Growth:
             stage = self.decider.stage(self.progress.epoch)
             ledger = self.ledger.after_training(self.progress.steps, macs_frac, stage)
             record = self._record(metrics, ledger)
-            progress = self.progress.after_epoch(self.live.active, self.gating.lr_frac, self.epochs)
+            progress = self.decider.after_epoch(self.progress, self.live.active, self.gating.lr_frac)
             signals, records = self.gating.signals(), [*earlier, record]
             decision = self.decider.decide(progress, self._units, signals, records, self._device)
             plan = None
             if decision is not None:
                 plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
-        self.decider.accept(decision)
-        self.progress, self.ledger = progress, ledger
+        self.progress, self.ledger = self.decider.accept(progress, decision), ledger
         self.live.stay() if plan is None else self.live.apply(plan)
         record.update(moves(plan), frozen=plan is None)
         if progress.epoch == self.epochs and self.fine_tune:

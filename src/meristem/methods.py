@@ -15,10 +15,12 @@ from meristem.control.draws import Even
 from meristem.control.exact import Exact
 from meristem.control.feedback import Feedback
 from meristem.control.first_network import FullNetwork, GivenWidths, PlannedShare
+from meristem.control.first_scores import Normal, Staircase
 from meristem.control.importance import Importance
 from meristem.control.method import Method
 from meristem.control.method_text import changed_by_text, method_settings
 from meristem.control.order import ImportancePerPrice
+from meristem.control.penalty import PlainSum
 from meristem.control.rivals.autogrow import autogrow
 from meristem.control.rivals.iss import iss
 from meristem.control.rivals.l1_pruning import l1_pruning
@@ -41,6 +43,7 @@ __all__ = [
     "method_settings",
     "paper",
     "paper_nas",
+    "paper_steady",
     "parse_method",
     "random",
     "search",
@@ -73,25 +76,39 @@ def gates() -> Method:
 
 
 def paper() -> Method:
-    """The letter of the paper: sigmoid gates, independent draws, feedback, one unit per group, no freeze.
+    """The letter of the paper: sigmoid gates, a sum penalty by feedback, independent draws, one unit per group.
 
-    In a run of as many steps as the paper's the gate learning rate is the paper's; in a shorter one it is higher.
+    What the paper leaves unsaid is as its own numbers imply (docs/equations.md): scores of absent units are normal
+    around logit(1 / n). It is meant for runs of the paper's length; in others use `paper-steady`.
     """
     return Method(
-        scores=TrainedGates(),
+        scores=TrainedGates(penalty=PlainSum(), first=Normal(), per_run=False, every_score=True),
         controller=Feedback(),
         schedule=Schedule(start=0.0, grow_until=0.0, peak=1.0),
         gate=Sigmoid(),
         fresh=AsBuilt(),
         freeze=1.0,
         opening=0.0,
+        counts_draws=True,
     )
+
+
+def paper_steady() -> Method:
+    """The paper's method made to reach any budget in a run of any length: units wake up one after the other.
+
+    The penalty follows the printed difference over its own start, the gate rate the length of the run, and the last
+    draw is trimmed and filled to the budget.
+    """
+    scores = TrainedGates(penalty=PlainSum(), first=Staircase(), small_steps=True, every_score=True)
+    return replace(paper(), scores=scores, controller=Feedback(deep_base=0.5, steady=True))
 
 
 def paper_nas() -> Method:
     """The letter of the paper in its comparison with architecture search: bases 2.0 for units, 0.1 for blocks."""
     base, deep_base = 2.0, 0.1
-    return replace(paper(), scores=TrainedGates(block_weight=deep_base / base), controller=Feedback(deep_base=base))
+    letter = paper()
+    scores = replace(letter.scores, block_weight=deep_base / base)  # type: ignore[type-var]
+    return replace(letter, scores=scores, controller=Feedback(deep_base=base))
 
 
 def uniform() -> Method:
@@ -121,6 +138,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "random": random,
     "gates": gates,
     "paper": paper,
+    "paper-steady": paper_steady,
     "paper-nas": paper_nas,
     "uniform": uniform,
     "dense": dense,

@@ -50,6 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_grow(commands.add_parser("grow", help="grow a network while it trains, under a budget", description=_GROW))
     _add_sweep(commands.add_parser("sweep", help="grow under several budgets, beside comparisons", description=_SWEEP))
+    _add_simulate(
+        commands.add_parser("simulate", help="show the expected course of cost and widths of a run, without training")
+    )
     listing = commands.add_parser("list", help="show the recipes and the methods")
     listing.set_defaults(command="list:show")
     export = commands.add_parser("export", help="take the network out of a run, finished or not")
@@ -121,6 +124,15 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     _add_jobs(sweep)
     _add_report(sweep)
     sweep.set_defaults(command="study:sweep", tensorboard=False)
+
+
+def _add_simulate(simulate: argparse.ArgumentParser) -> None:
+    _add_settings(simulate)
+    simulate.add_argument(
+        "--budget", metavar="CAPS", help="what the final network may cost, e.g. params=36%%,macs=50%%"
+    )
+    simulate.add_argument("--seeds", metavar="N", default="1", help="simulate N seeds, from --seed on")
+    simulate.set_defaults(command="simulate:show")
 
 
 def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:

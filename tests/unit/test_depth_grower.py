@@ -86,8 +86,8 @@ def test_blocks_go_too(preset: str, space_of) -> None:
     assert gone, "no block ever left"
 
 
-@pytest.mark.parametrize("preset", ["default", "gates", "paper"])
-def test_what_is_overruled_does_not_tick(preset: str, space_of) -> None:
+@pytest.mark.parametrize("preset", ["default", "gates", "paper:counts_draws=no"])
+def test_what_is_inactive_does_not_tick(preset: str, space_of) -> None:
     """Units of an absent block take no part: no epoch is counted for their temperature, and none is recorded."""
     torch.manual_seed(0)
     space = space_of("deep_residual")
@@ -202,6 +202,21 @@ def test_an_opening_that_is_no_number_of_epochs_is_refused(opening: float) -> No
 # --- export -------------------------------------------------------------------------------------------------------
 
 
+def test_counters_of_the_paper_tick_after_the_draw(space_of) -> None:
+    """Algorithm 1: a unit that is drawn ticks, before it is trained; the first network has not been drawn."""
+    torch.manual_seed(0)
+    space = space_of("deep_residual")
+    growth = Growth("deep_residual", space, "paper", epochs=6)
+    grower = growth.grower
+    assert not any(values.any() for values in grower._growth.progress.drawn.values())
+    while grower.epoch < 5:
+        before = {name: values.copy() for name, values in grower._growth.progress.drawn.items()}
+        growth.go(growth.done + growth.steps)
+        for name, drawn in grower._growth.progress.drawn.items():
+            ticks = grower.live.masks[name] & (name not in grower.live.inactive_groups)
+            assert np.array_equal(drawn, before[name] + ticks), name
+
+
 @presets
 @pytest.mark.parametrize("name", ["deep_residual", "deep_masked"])
 def test_export_in_the_middle_of_a_run(name: str, preset: str, space_of, tmp_path: Path) -> None:
@@ -217,8 +232,7 @@ def test_export_in_the_middle_of_a_run(name: str, preset: str, space_of, tmp_pat
     assert hooks(plain) == []
     growth.grower.save(tmp_path / "net")
     fresh = meristem.load(tmp_path / "net", DEEP[name].build(seed=5)[0].eval())
-    learning = growth.grower.method.scores
-    soft = isinstance(getattr(learning, "gate", None), Sigmoid)
+    soft = isinstance(growth.grower.method.gate, Sigmoid)
     if soft:
         growth.grower._growth.gating._block_gates.detach()
     with torch.no_grad():

@@ -17,7 +17,8 @@ from deep import DEEP
 from growing import Growth
 from helpers import assert_all_near, loss, run
 from meristem import Budget, Grower, MeristemError, methods
-from meristem.control.scores import first_scores
+from meristem.control.first_scores import FirstNetwork, OneDrawn
+from meristem.cost.price import Prices
 from meristem.methods import direct
 from meristem.surgery.fresh import AsBuilt
 
@@ -179,7 +180,8 @@ def test_of_the_absent_blocks_of_a_stage_about_one_is_drawn() -> None:
     model, inputs = DEEP["deep_residual"].build()
     space = meristem.trace(model, inputs, depth=True)
     absent = {name: np.zeros(group.units, dtype=np.bool_) for name, group in space.groups.items()}
-    chances = {name: 1 / (1 + np.exp(-scores)) for name, scores in first_scores(absent, space).items()}
+    first = OneDrawn().scores(FirstNetwork(absent, Prices(space), {}), np.random.default_rng(0))
+    chances = {name: 1 / (1 + np.exp(-scores)) for name, scores in first.items()}
     for stage in space.stages:
         expected = len(stage.blocks) / (len(stage.blocks) + 1)
         assert sum(float(chances[block.group][0]) for block in stage.blocks) == pytest.approx(expected)

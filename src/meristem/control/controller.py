@@ -26,6 +26,7 @@ class View:
     last: bool  # no decision comes after this one
     prices: Prices = field(repr=False)
     records: Sequence[Mapping[str, Any]] = field(default=(), repr=False)  # of the epochs so far
+    first_widths: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -68,6 +69,12 @@ class Controller(Protocol):
         """Refuse a space on which it has nothing to do."""
         ...
 
+    def strength(
+        self, prices: Prices, widths: Mapping[str, int], caps: Mapping[str, float], first: Mapping[str, int]
+    ) -> float:
+        """The strength of the penalty with which a network of these widths is trained; ``first`` are the first ones."""
+        ...
+
     def decide(self, view: View, rng: np.random.Generator) -> Decision: ...
 
 
@@ -80,6 +87,11 @@ class Traits:
     grows = True
 
     def check(self, space: Space) -> None: ...
+
+    def strength(
+        self, prices: Prices, widths: Mapping[str, int], caps: Mapping[str, float], first: Mapping[str, int]
+    ) -> float:
+        return 0.0
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import torch
 
 from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View
+from meristem.control.first_scores import PAPER_STEPS, FirstNetwork
 from meristem.control.method import Method
-from meristem.control.scores import EpochStart, ScoresStart, first_scores
+from meristem.control.scores import EpochStart, ScoresStart
 from meristem.control.trajectory import plan_trajectory
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
@@ -21,8 +22,6 @@ from meristem.distributed import broadcast_masks, broadcast_numbers
 from meristem.gating.interfaces import Signals
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
-
-PAPER_STEPS = 62_400  # 160 epochs of CIFAR-10 at batch 128: the steps the paper's gate learning rate is meant for
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,18 @@ class Progress:
 
     def after_step(self) -> Progress:
         return replace(self, steps=self.steps + 1)
+
+    def with_steps(self, steps: int) -> Progress:
+        """The present epoch has had so many steps."""
+        return replace(self, steps=steps)
+
+    def with_steps_planned(self, steps: int) -> Progress:
+        """Growing is expected to take so many steps."""
+        return replace(self, steps_planned=steps)
+
+    def with_drawn(self, masks: Mapping[str, BoolArray]) -> Progress:
+        """These units were drawn to live."""
+        return replace(self, drawn={**self.drawn, **{name: self.drawn[name] + mask for name, mask in masks.items()}})
 
     def after_epoch(self, active: Mapping[str, BoolArray], lr_frac: float, epochs: int) -> Progress:
         """The present epoch is over; of ``epochs`` of growing, fine-tuning does not make units older."""
@@ -78,18 +89,29 @@ class Decider:
         self.first_units = method.start.units(self.prices, self.trajectory)
         self.rng = np.random.default_rng(seed)
         masks = {name: np.isin(np.arange(group.units), self.first_units[name]) for name, group in space.groups.items()}
-        start = ScoresStart(first_scores(masks, space), self.rng, method.gate, tuple(space.blocks))
-        self.keeper = method.scores.keeper(start)
-        self.strength = 0.0  # of the width penalty in the present epoch
+        first = FirstNetwork(masks, self.prices, self.trajectory.caps)
+        self.keeper = method.scores.keeper(ScoresStart(first, self.rng, method.gate))
+        self._first_widths = {name: len(units) for name, units in self.first_units.items()}
+        # Of the width penalty in the present epoch.
+        self.strength = method.controller.strength(
+            self.prices, self._first_widths, self.trajectory.caps, self._first_widths
+        )
 
     @property
     def first_progress(self) -> Progress:
         return Progress({name: np.zeros(group.units) for name, group in self.space.groups.items()})
 
-    def accept(self, decision: Decision | None) -> None:
-        """The network that was decided is going to be made."""
-        if decision is not None:
-            self.keeper.push(decision.push)
+    def after_epoch(self, progress: Progress, active: Mapping[str, BoolArray], lr_frac: float) -> Progress:
+        """The progress after the epoch under way, with these units active, as the next decision sees it."""
+        nobody = {name: np.zeros_like(mask) for name, mask in active.items()}
+        return progress.after_epoch(nobody if self.method.counts_draws else active, lr_frac, self.epochs)
+
+    def accept(self, progress: Progress, decision: Decision | None) -> Progress:
+        """The network that was decided is going to be made; returns the progress with which it is trained."""
+        if decision is None:
+            return progress
+        self.keeper.push(decision.push)
+        return progress.with_drawn(decision.live) if self.method.counts_draws else progress
 
     def growing(self, epoch: int) -> bool:
         """Whether the epoch after ``epoch`` finished ones is one of growing, not of fine-tuning."""
@@ -169,6 +191,7 @@ class Decider:
             last=progress.epoch == self.trajectory.last_decision,
             prices=self.prices,
             records=records,
+            first_widths=self._first_widths,
         )
         decision = self.method.controller.decide(view, self.rng)
         push, strength = broadcast_numbers((decision.push, decision.strength), device)

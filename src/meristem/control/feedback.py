@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from meristem.control.controller import Decision, Traits, View, widths_of
 from meristem.control.draws import DRAWS, Draw, Independent, sigmoid
 from meristem.control.fit_budget import fit
-from meristem.control.text_settings import choice, number
+from meristem.control.text_settings import choice, flag, number
+from meristem.cost.price import Prices
 from meristem.errors import MeristemError
 
 
@@ -19,12 +21,15 @@ class Feedback(Traits):
     """The penalty's strength follows the distance from the budget, draws are free (Eq. Feedback).
 
     The distance is the largest over the metrics. The last draw is trimmed to the budget: a cap is a cap. ``deep_base``
-    takes the place of ``base`` where blocks come and go, too; `TrainedGates` has their share of the penalty.
+    takes the place of ``base`` where blocks come and go, too; `TrainedGates` has their share of the penalty. With
+    ``steady`` the distance is divided by that of the first network and held to [-1, 1], so that the strength does not
+    depend on the budget, and the last draw is filled with what still fits.
     """
 
     base: float = number(0.5)
     deep_base: float = number(1.0)
     draw: Draw = choice(Independent(), DRAWS)
+    steady: bool = flag(False)
 
     def __post_init__(self) -> None:
         for name in ("base", "deep_base"):
@@ -38,10 +43,20 @@ class Feedback(Traits):
             missing = view.prices.space.groups[name].min_units - int(mask.sum())
             if missing > 0:
                 mask[np.argsort(np.where(mask, np.inf, -chances[name]), kind="stable")[:missing]] = True
-        if view.last and not view.prices.fits(widths_of(drawn), view.caps):
+        if view.last and self.steady:
+            drawn = fit(view.prices, {name: p + drawn[name] for name, p in chances.items()}, view.caps)
+        elif view.last and not view.prices.fits(widths_of(drawn), view.caps):
             kept = {name: np.where(drawn[name], p, -np.inf) for name, p in chances.items()}
             drawn = fit(view.prices, kept, view.caps)
-        widths = widths_of(drawn)
-        above = max(view.prices.share(name, widths) - cap for name, cap in view.caps.items())
-        base = self.deep_base if view.prices.space.stages else self.base
-        return Decision(drawn, strength=base * above)
+        return Decision(drawn, strength=self.strength(view.prices, widths_of(drawn), view.caps, view.first_widths))
+
+    def strength(
+        self, prices: Prices, widths: Mapping[str, int], caps: Mapping[str, float], first: Mapping[str, int]
+    ) -> float:
+        """The penalty's lambda for a network of these widths."""
+        base = self.deep_base if prices.space.stages else self.base
+        above = {name: prices.share(name, widths) - cap for name, cap in caps.items()}
+        if not self.steady:
+            return base * max(above.values())
+        from_start = {name: max(cap - prices.share(name, first), 1e-12) for name, cap in caps.items()}
+        return base * float(np.clip(max(above[name] / from_start[name] for name in caps), -1.0, 1.0))

@@ -39,7 +39,7 @@ class Importance:
             raise MeristemError(f"grace_epochs must be a number of epochs, at least 0, got {self.grace_epochs}")
 
     def keeper(self, start: ScoresStart) -> ScoreKeeper:
-        return _ImportanceKeeper(self, {name: len(values) for name, values in start.first.items()})
+        return _ImportanceKeeper(self, {name: len(values) for name, values in start.network.masks.items()})
 
 
 class _ImportanceKeeper(OpenGates):

@@ -14,7 +14,7 @@ from meristem.control.order import InStep
 from meristem.control.schedule import Schedule
 from meristem.control.scores import Scores
 from meristem.control.temperature import TEMPERATURES, PerUnit, Temperature
-from meristem.control.text_settings import choice, number
+from meristem.control.text_settings import choice, flag, number
 from meristem.cost.ledger import GROW
 from meristem.errors import MeristemError
 from meristem.gating.interfaces import Pressure
@@ -37,7 +37,9 @@ class Method:
     ``scores`` rate the units, ``controller`` turns ratings into the next network, ``schedule`` is the planned cost,
     ``start`` the first network, ``pressure`` acts on weights at every step, ``fresh`` is what new units start with.
     ``freeze`` is the progress from which on structure stays and gates harden. ``opening`` is how many epochs a fresh
-    block takes to open; 0: it is open at once. ``stages`` name the parts of the run, in order. A method that
+    block takes to open; 0: it is open at once. The temperature of a unit rises with the epochs it was live, or, with
+    ``counts_draws``, with the draws it came out of, as in Algorithm 1: after a draw, which itself sees the counters of
+    before. ``stages`` name the parts of the run, in order. A method that
     ``ignores_budget`` trains the full network whatever the budget says.
     """
 
@@ -52,6 +54,7 @@ class Method:
     fresh: Fresh = choice(ZeroOutgoing(), FRESH_RULES)
     freeze: float = number(0.75)
     opening: float = number(1.0)
+    counts_draws: bool = flag(False)
     stages: tuple[TrainingStage, ...] = ()
     ignores_budget: bool = False
 

@@ -13,7 +13,7 @@ from meristem.control.method import Method
 from meristem.control.text_settings import TextSetting, nested_policies, text_settings
 from meristem.errors import MeristemError, nearest
 
-_OF_TRAINED_GATES = ("gate", "temperature")  # without meaning where nothing trains gates
+_OF_TRAINED_GATES = ("gate", "temperature", "counts_draws")  # without meaning where nothing trains gates
 
 
 def method_settings(method: Method) -> dict[str, str]:

@@ -6,7 +6,7 @@ optimizer step; scores are read once per epoch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from meristem.control.draws import logit
+from meristem.control.first_scores import FirstNetwork, OneDrawn
 from meristem.control.text_settings import flag, number
 from meristem.gating.interfaces import GateSource, Signals
 from meristem.gating.kinds import GateKind
 from meristem.space.arrays import BoolArray, FloatArray
-from meristem.space.space import Space
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,10 @@ class ScoreKeeper(GateSource, Protocol):
         """Add a number to all scores."""
         ...
 
+    def drift(self, steps: int, lr_frac: float) -> None:
+        """So many steps pass in which the task says nothing: what a simulation without data does to the scores."""
+        ...
+
     def scores(self, signals: Signals) -> dict[str, FloatArray]:
         """The present score of every unit, live or not."""
         ...
@@ -70,15 +73,11 @@ class ScoreKeeper(GateSource, Protocol):
 
 @dataclass(frozen=True)
 class ScoresStart:
-    """What the scores of a run start from: their first values, its random numbers and its kind of gate.
+    """What the scores of a run start from: its first network, its random numbers and its kind of gate."""
 
-    ``blocks`` are the groups whose one unit is a block.
-    """
-
-    first: Mapping[str, FloatArray]
+    network: FirstNetwork
     rng: np.random.Generator
     gate: GateKind
-    blocks: Collection[str] = ()
 
 
 class Scores(Protocol):
@@ -92,20 +91,14 @@ class Scores(Protocol):
         ...
 
 
-def first_scores(masks: Mapping[str, BoolArray], space: Space, live: float = 2.5) -> dict[str, FloatArray]:
-    """Live units start likely to stay; of the absent ones of a group, and of a stage's blocks, about one is drawn."""
-    competitors = {block.group: len(stage.blocks) for stage in space.stages for block in stage.blocks}
-    return {
-        name: np.where(mask, live, logit(1.0 / (competitors.get(name, len(mask)) + 1))) for name, mask in masks.items()
-    }
-
-
 class OpenGates:
     """The part of a keeper whose gates stay open: nothing is scaled, and nothing can be pushed."""
 
     scales_gates = False
 
     def push(self, delta: float) -> None: ...
+
+    def drift(self, steps: int, lr_frac: float) -> None: ...
 
     def gates(self, group: str) -> Tensor | None:
         return None
@@ -135,7 +128,7 @@ class ConstantScores:
     trains_gates = False
 
     def keeper(self, start: ScoresStart) -> ScoreKeeper:
-        return _Constant(dict(start.first))
+        return _Constant(OneDrawn().scores(start.network, start.rng))
 
 
 class _Constant(NoSteps):
@@ -159,7 +152,7 @@ class RandomScores:
     trains_gates = False
 
     def keeper(self, start: ScoresStart) -> ScoreKeeper:
-        return _Random(dict(start.first), start.rng)
+        return _Random(OneDrawn().scores(start.network, start.rng), start.rng)
 
 
 class _Random(_Constant):

@@ -17,6 +17,7 @@ FROZEN = {
         *("--resume", "--seeds", "--tensorboard", "--with-dense"),
     },
     "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--report", "--seeds"},
+    "simulate": {*_SETTINGS, "--budget", "--seeds"},
     "list": set(),
     "export": {"RUN", "--data", "--device", "--model", "--out", "--recipe"},
     "data": {"NAME", "DIR"},

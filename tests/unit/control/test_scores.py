@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,16 @@ from torch import Tensor, optim
 
 from helpers import build, go, loss, random_target, run
 from meristem import Gates, Live, Space
+from meristem.control.first_scores import FirstNetwork
 from meristem.control.importance import Importance
 from meristem.control.penalty import MeanPerGroup, Penalty, PlainSum
 from meristem.control.scores import EpochStart, RandomScores, ScoreKeeper, Scores, ScoresStart
 from meristem.control.trained_gates import TrainedGates
+from meristem.cost.price import Prices
 from meristem.gating.kinds import Concrete, GateKind, Open, Sigmoid
 from meristem.gating.pulls import Pulls
 from meristem.space.arrays import BoolArray, FloatArray
+from meristem.space.space import Group
 
 CPU = torch.device("cpu")
 STEPS = 6
@@ -50,10 +54,29 @@ class Given:
         raise AssertionError("not asked for")
 
 
+@dataclass(frozen=True)
+class Exactly:
+    """First scores that a test gives."""
+
+    first: Mapping[str, FloatArray]
+
+    def scores(self, network: FirstNetwork, rng: np.random.Generator) -> dict[str, FloatArray]:
+        return dict(self.first)
+
+
+def start_of(first: Mapping[str, FloatArray], rng: np.random.Generator, gate: GateKind) -> ScoresStart:
+    """The start of a space that has these groups and nothing else."""
+    groups = {name: Group(name, len(values), "width") for name, values in first.items()}
+    space = Space(groups, (), {}, (), (), (), ())
+    masks = {name: np.zeros(len(values), dtype=np.bool_) for name, values in first.items()}
+    return ScoresStart(FirstNetwork(masks, Prices(space), {"params": 1.0}), rng, gate)
+
+
 def keeper_of(
     policy: Scores, first: dict[str, FloatArray], seed: int | np.random.Generator = 0, gate: GateKind | None = None
 ) -> ScoreKeeper:
-    return policy.keeper(ScoresStart(first, np.random.default_rng(seed), gate or Sigmoid()))
+    policy = replace(policy, first=Exactly(first)) if isinstance(policy, TrainedGates) else policy
+    return policy.keeper(start_of(first, np.random.default_rng(seed), gate or Sigmoid()))
 
 
 def scores_of(keeper: ScoreKeeper) -> dict[str, FloatArray]:
@@ -198,6 +221,24 @@ def test_learning_rate_schedule_and_pace() -> None:
         keeper.step(Given(torch.tensor([1.0, 0.0])), lr_frac)
         moved.append(scores_of(keeper)["a"][0])
     assert np.array(moved) / moved[0] == pytest.approx([1.0, 0.5, 4.0, 1.0])
+
+
+@pytest.mark.parametrize("beta", [1.0, 7.0])
+@pytest.mark.parametrize("strength", [-0.4, 0.02])
+def test_drift_is_what_many_silent_steps_do(beta: float, strength: float) -> None:
+    """The closed form against the optimizer, step by step, with a task that says nothing."""
+    live = masks("110000", "10")
+    first = {"a": np.array([3.0, 1.0, -1.0, -2.0, -4.0, -6.0]), "b": np.array([2.0, -3.0])}
+    policy = TrainedGates(penalty=PlainSum(), rate=0.002, per_run=False, decay=0.0)
+    stepped, drifted = keeper_of(policy, first), keeper_of(policy, first)
+    for keeper in (stepped, drifted):
+        keeper.begin(epoch(live, beta, strength=strength))
+    for _ in range(2000):
+        stepped.step(Given(torch.zeros(3)), 0.5)
+    drifted.drift(2000, 0.5)
+    for name, scores in scores_of(stepped).items():
+        moved = np.abs(scores - first[name]).max()
+        assert scores_of(drifted)[name] == pytest.approx(scores, abs=0.02 * moved + 1e-4)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
@@ -352,7 +393,9 @@ def test_state_goes_on_in_the_middle_of_an_epoch(name: str) -> None:
     for _ in range(2):
         rng = np.random.default_rng(0)
         policy, gate = KEEPERS[name]
-        keeper = policy.keeper(ScoresStart({k: np.ones(len(m)) for k, m in live.items()}, rng, gate))
+        ones = {k: np.ones(len(m)) for k, m in live.items()}
+        policy = replace(policy, first=Exactly(ones)) if isinstance(policy, TrainedGates) else policy
+        keeper = policy.keeper(start_of(ones, rng, gate))
         keeper.begin(epoch(live, strength=0.3))
         keepers.append(keeper)
         generators.append(rng)

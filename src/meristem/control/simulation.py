@@ -1,0 +1,74 @@
+"""A run without data: what a method does to the widths when the task says nothing. Seconds for a run of days.
+
+With a norm behind a gated filter the task's gradient on a score vanishes, so that the penalty, the draws and the
+budget alone decide the course of a method that trains gates. Of other methods the simulation shows the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from meristem.control.budget import Budget
+from meristem.control.decider import Decider, LiveUnits
+from meristem.control.method import Method
+from meristem.space.arrays import FloatArray
+from meristem.space.space import Space
+
+
+@dataclass(frozen=True)
+class SimulatedEpoch:
+    """The network of one epoch: its widths, and its cost as shares of the dense one, by metric."""
+
+    widths: dict[str, int]
+    shares: dict[str, float]
+
+
+class _Silence:
+    """Signals of a task that says nothing."""
+
+    def pull(self) -> Tensor:
+        raise AssertionError("a simulation takes no steps")
+
+    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
+        raise NotImplementedError("a method that judges weights cannot be simulated without them")
+
+
+def simulate(
+    method: Method,
+    space: Space,
+    budget: Budget,
+    *,
+    epochs: int,
+    steps: int,
+    lr_frac: Callable[[float], float] = lambda progress: 1.0,
+    seed: int = 0,
+) -> list[SimulatedEpoch]:
+    """The network of every epoch of a run of ``epochs`` with ``steps`` each; ``lr_frac`` is the rate by progress."""
+    decider = Decider(method, space, budget, epochs, fine_tune=0, seed=seed)
+    progress, device = decider.first_progress, torch.device("cpu")
+    masks = {name: np.isin(np.arange(group.units), decider.first_units[name]) for name, group in space.groups.items()}
+    lived = {name: mask.copy() for name, mask in masks.items()}
+    strength, simulated, silence = decider.strength, list[SimulatedEpoch](), _Silence()
+    for epoch in range(epochs):
+        units = LiveUnits(masks, lived, space.inactive_groups(masks))
+        if epoch == 0:  # as a real run, whose first epoch does not know yet how many steps an epoch has
+            progress = progress.with_steps_planned(steps * epochs)
+        decider.begin(progress, units, strength, device)
+        fraction = lr_frac(epoch / epochs)
+        decider.keeper.drift(steps, fraction)
+        decider.keeper.finish()
+        widths = {name: int(mask.sum()) for name, mask in masks.items()}
+        simulated.append(SimulatedEpoch(widths, decider.prices.shares(widths)))
+        progress = decider.after_epoch(progress.with_steps(steps), units.active, fraction)
+        decision = decider.decide(progress, units, silence, (), device)
+        progress = decider.accept(progress, decision)
+        if decision is not None:
+            strength = decision.strength
+            masks = {name: np.array(decision.live.get(name, mask)) for name, mask in masks.items()}
+            lived = {name: lived[name] | masks[name] for name in masks}
+    return simulated
