@@ -16,6 +16,7 @@ from torch import Tensor
 from meristem.control.budget import Budget
 from meristem.control.decider import Decider, LiveUnits
 from meristem.control.method import Method
+from meristem.errors import MeristemError
 from meristem.space.arrays import FloatArray
 from meristem.space.space import Space
 
@@ -35,7 +36,7 @@ class _Silence:
         raise AssertionError("a simulation takes no steps")
 
     def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
-        raise NotImplementedError("a method that judges weights cannot be simulated without them")
+        raise MeristemError("a method that scores units by their trained weights cannot be simulated; train it instead")
 
 
 def simulate(

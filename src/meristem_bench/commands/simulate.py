@@ -48,12 +48,7 @@ def _simulated(run: Run, space: Space, steps: int, seed: int) -> list[SimulatedE
     if method.needs_widths or method.ignores_budget:
         raise MeristemError(f"nothing grows under the method {run.growth.method}; simulate another one by --method")
     schedule = run.optimizer.schedule.factor
-    try:
-        return simulate(method, space, budget, epochs=run.epochs, steps=steps, lr_frac=schedule, seed=seed)
-    except NotImplementedError:
-        raise MeristemError(
-            f"the method {run.growth.method} judges trained weights and cannot be simulated without training"
-        ) from None
+    return simulate(method, space, budget, epochs=run.epochs, steps=steps, lr_frac=schedule, seed=seed)
 
 
 def _advice(run: Run, space: Space, runs: Sequence[Sequence[SimulatedEpoch]]) -> str | None:
