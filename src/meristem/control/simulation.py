@@ -51,14 +51,13 @@ def simulate(
 ) -> list[SimulatedEpoch]:
     """The network of every epoch of a run of ``epochs`` with ``steps`` each; ``lr_frac`` is the rate by progress."""
     decider = Decider(method, space, budget, epochs, fine_tune=0, seed=seed)
-    progress, device = decider.first_progress, torch.device("cpu")
+    # A real run learns the number of steps from its first epoch, in which a gate rate set for the run's length is 1 x.
+    progress, device = decider.first_progress.with_steps_planned(steps * epochs), torch.device("cpu")
     masks = {name: np.isin(np.arange(group.units), decider.first_units[name]) for name, group in space.groups.items()}
     lived = {name: mask.copy() for name, mask in masks.items()}
     strength, simulated, silence = decider.strength, list[SimulatedEpoch](), _Silence()
     for epoch in range(epochs):
         units = LiveUnits(masks, lived, space.inactive_groups(masks))
-        if epoch == 0:  # as a real run, whose first epoch does not know yet how many steps an epoch has
-            progress = progress.with_steps_planned(steps * epochs)
         decider.begin(progress, units, strength, device)
         fraction = lr_frac(epoch / epochs)
         decider.keeper.drift(steps, fraction)
