@@ -35,7 +35,8 @@ class Grower:
     :meth:`step` will be called, but for the epochs of ``fine_tune``, in which the network that was found is trained
     on: its structure stays, the gates are gone. ``budget`` and ``method`` may be given as text: ``"36%"`` (of the
     parameters), ``"params=36%,macs=50%"``; ``"paper"``, ``"default:peak=1"``. ``batch_size`` makes the training cost
-    absolute; without it a step counts as one forward and backward pass of the example inputs. ``history`` is a file
+    absolute; without it a step counts as one forward and backward pass of the example inputs. ``steps_per_epoch`` lets
+    methods that train gates pace themselves in the first epoch; without it they learn it there. ``history`` is a file
     the records are appended to. ``carried`` says where the state is that the model returns and is given back, see
     :func:`meristem.trace`.
     """
@@ -53,13 +54,14 @@ class Grower:
         space: Space | None = None,
         seed: int = 0,
         batch_size: int | None = None,
+        steps_per_epoch: int | None = None,
         history: str | Path | None = None,
         carried: int | str | None = None,
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
         checks.check_arguments(model, optimizer, self.budget, self.method, space)
-        checks.check_numbers(epochs, fine_tune, seed, batch_size)
+        checks.check_numbers(epochs, fine_tune, seed, batch_size, steps_per_epoch)
         self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not be kept
         self.model, self.optimizer = checks.unwrapped(model), optimizer
         checks.check_training(self.model, optimizer)
@@ -71,6 +73,7 @@ class Grower:
         checks.check_method(self.method, self.space, model)
         self.history = History(history)
         decider = Decider(self.method, self.space, self.budget, self.epochs, self.fine_tune, self.seed)
+        decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
         step_samples = checks.samples_of_a_step(example_inputs, batch_size)
         self._growth = Growth(self.model, optimizer, decider, self.seed, step_samples)
 

@@ -76,12 +76,11 @@ def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
         )
 
 
-def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any) -> None:
+def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any, steps_per_epoch: Any) -> None:
     """Refuse what is not a whole number, or too small."""
-    limits = (("epochs", epochs, 1), ("fine_tune", fine_tune, 0), ("seed", seed, 0), ("batch_size", batch_size, 1))
-    for name, value, lowest in limits:
-        if name == "batch_size" and value is None:
-            continue
+    needed = (("epochs", epochs, 1), ("fine_tune", fine_tune, 0), ("seed", seed, 0))
+    optional = (("batch_size", batch_size, 1), ("steps_per_epoch", steps_per_epoch, 1))
+    for name, value, lowest in (*needed, *(each for each in optional if each[1] is not None)):
         if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
             raise MeristemError(f"{name} must be a whole number of at least {lowest}, got {value!r}")
 

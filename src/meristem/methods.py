@@ -16,6 +16,7 @@ from meristem.control.exact import Exact
 from meristem.control.feedback import Feedback
 from meristem.control.first_network import FullNetwork, GivenWidths, PlannedShare
 from meristem.control.first_scores import Normal, Staircase
+from meristem.control.fixed_probability import FixedProbability
 from meristem.control.importance import Importance
 from meristem.control.method import Method
 from meristem.control.method_text import changed_by_text, method_settings
@@ -43,6 +44,7 @@ __all__ = [
     "method_settings",
     "paper",
     "paper_nas",
+    "paper_random",
     "paper_steady",
     "parse_method",
     "random",
@@ -111,6 +113,21 @@ def paper_nas() -> Method:
     return replace(letter, scores=scores, controller=Feedback(deep_base=base))
 
 
+def paper_random() -> Method:
+    """The paper's random baseline: after every epoch all units are drawn anew, with one fixed probability.
+
+    Nothing is learned about units, so there are no gates. The expected cost of a draw is the budget.
+    """
+    return Method(
+        scores=ConstantScores(),
+        controller=FixedProbability(),
+        schedule=Schedule(start=1.0, grow_until=0.0, peak=1.0),
+        fresh=AsBuilt(),
+        freeze=1.0,
+        opening=0.0,
+    )
+
+
 def uniform() -> Method:
     """Nothing grows: every group has the same share of its units from the start, trained from scratch."""
     return Method(
@@ -140,6 +157,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "paper": paper,
     "paper-steady": paper_steady,
     "paper-nas": paper_nas,
+    "paper-random": paper_random,
     "uniform": uniform,
     "dense": dense,
     "direct": direct,

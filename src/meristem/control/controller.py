@@ -15,7 +15,10 @@ from meristem.space.space import Space
 
 @dataclass(frozen=True)
 class View:
-    """What a decision may look at. ``limits`` is the planned cost of the next epoch, ``caps`` the budget, as shares."""
+    """What a decision may look at. ``limits`` is the planned cost of the next epoch, ``caps`` the budget, as shares.
+
+    A unit's probability of being drawn is sigma(beta s), s its score.
+    """
 
     scores: Mapping[str, FloatArray]
     beta: Mapping[str, FloatArray]

@@ -45,10 +45,6 @@ class Progress:
         """The present epoch has had so many steps."""
         return replace(self, steps=steps)
 
-    def with_steps_planned(self, steps: int) -> Progress:
-        """Growing is expected to take so many steps."""
-        return replace(self, steps_planned=steps)
-
     def with_drawn(self, masks: Mapping[str, BoolArray]) -> Progress:
         """These units were drawn to live."""
         return replace(self, drawn={**self.drawn, **{name: self.drawn[name] + mask for name, mask in masks.items()}})
@@ -91,6 +87,7 @@ class Decider:
         masks = {name: np.isin(np.arange(group.units), self.first_units[name]) for name, group in space.groups.items()}
         first = FirstNetwork(masks, self.prices, self.trajectory.caps)
         self.keeper = method.scores.keeper(ScoresStart(first, self.rng, method.gate))
+        self.steps_per_epoch: int | None = None  # None: unknown until the first epoch is over
         self._first_widths = {name: len(units) for name, units in self.first_units.items()}
         # Of the width penalty in the present epoch.
         self.strength = method.controller.strength(
@@ -99,7 +96,8 @@ class Decider:
 
     @property
     def first_progress(self) -> Progress:
-        return Progress({name: np.zeros(group.units) for name, group in self.space.groups.items()})
+        drawn = {name: np.zeros(group.units) for name, group in self.space.groups.items()}
+        return Progress(drawn, steps_planned=(self.steps_per_epoch or 0) * self.epochs or PAPER_STEPS)
 
     def after_epoch(self, progress: Progress, active: Mapping[str, BoolArray], lr_frac: float) -> Progress:
         """The progress after the epoch under way, with these units active, as the next decision sees it."""
@@ -152,6 +150,11 @@ class Decider:
             name: temperature.beta(drawn, epochs, self.epochs, mean_lr_frac) for name, drawn in progress.drawn.items()
         }
 
+    def draw_sharpness(self, progress: Progress) -> dict[str, FloatArray]:
+        """k of every unit's probability sigma(k s) of being drawn."""
+        beta = self.beta(progress)
+        return beta if self.method.gate.sharpens_draws else {name: np.ones_like(each) for name, each in beta.items()}
+
     def epoch_share(self, progress: Progress) -> float:
         """How much of the epoch has passed, if it has as many steps as the one before."""
         return min(1.0, progress.steps * self.epochs / max(1, progress.steps_planned))
@@ -183,7 +186,7 @@ class Decider:
             return None
         view = View(
             scores=self.keeper.scores(signals),
-            beta=self.beta(progress),
+            beta=self.draw_sharpness(progress),
             live={name: mask | (name in units.inactive) for name, mask in units.masks.items()},
             lived=units.lived,
             limits=self.trajectory.at(progress.epoch),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from meristem.control.controller import Decision, Traits, View, widths_of
+from meristem.control.drawn_network import draw_network, land
 from meristem.control.draws import DRAWS, Draw, Independent, sigmoid
-from meristem.control.fit_budget import fit
 from meristem.control.text_settings import choice, flag, number
 from meristem.cost.price import Prices
 from meristem.errors import MeristemError
@@ -37,17 +37,10 @@ class Feedback(Traits):
                 raise MeristemError(f"{name} must be a number of at least 0, got {getattr(self, name)}")
 
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
-        chances = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}
-        drawn = {name: self.draw(p, view.live[name], rng) for name, p in chances.items()}
-        for name, mask in drawn.items():
-            missing = view.prices.space.groups[name].min_units - int(mask.sum())
-            if missing > 0:
-                mask[np.argsort(np.where(mask, np.inf, -chances[name]), kind="stable")[:missing]] = True
-        if view.last and self.steady:
-            drawn = fit(view.prices, {name: p + drawn[name] for name, p in chances.items()}, view.caps)
-        elif view.last and not view.prices.fits(widths_of(drawn), view.caps):
-            kept = {name: np.where(drawn[name], p, -np.inf) for name, p in chances.items()}
-            drawn = fit(view.prices, kept, view.caps)
+        probabilities = {name: sigmoid(view.beta[name] * scores) for name, scores in view.scores.items()}
+        drawn = draw_network(view, probabilities, self.draw, rng)
+        if view.last:
+            drawn = land(view, drawn, probabilities, fill=self.steady)
         return Decision(drawn, strength=self.strength(view.prices, widths_of(drawn), view.caps, view.first_widths))
 
     def strength(

@@ -51,8 +51,8 @@ def simulate(
 ) -> list[SimulatedEpoch]:
     """The network of every epoch of a run of ``epochs`` with ``steps`` each; ``lr_frac`` is the rate by progress."""
     decider = Decider(method, space, budget, epochs, fine_tune=0, seed=seed)
-    # A real run learns the number of steps from its first epoch, in which a gate rate set for the run's length is 1 x.
-    progress, device = decider.first_progress.with_steps_planned(steps * epochs), torch.device("cpu")
+    decider.steps_per_epoch = steps
+    progress, device = decider.first_progress, torch.device("cpu")
     masks = {name: np.isin(np.arange(group.units), decider.first_units[name]) for name, group in space.groups.items()}
     lived = {name: mask.copy() for name, mask in masks.items()}
     strength, simulated, silence = decider.strength, list[SimulatedEpoch](), _Silence()

@@ -28,7 +28,8 @@ class TrainedGates:
 
     ``rate`` is multiplied with the learning-rate schedule of the weights and, with ``per_run``, with the number of
     steps the paper trained for over those of this run, so that a short run moves the scores as far. With
-    ``every_score`` the penalty acts on units of absent blocks, too, as printed.
+    ``every_score`` the penalty acts on units of absent blocks, too, as printed. ``task_weight`` multiplies the task's
+    gradient, 1 in the paper: it is small beside the penalty (docs/paper.md).
     """
 
     penalty: Penalty = choice(SumOverMeanWidth(), PENALTIES)
@@ -39,6 +40,7 @@ class TrainedGates:
     per_run: bool = flag(True)
     every_score: bool = flag(False)
     small_steps: bool = flag(False)
+    task_weight: float = number(1.0)
     block_weight: float = number(0.1)  # of a block in the penalty: the paper's lambda of depth over that of width
     trains_gates = True
 
@@ -91,24 +93,30 @@ class _TrainedGatesKeeper:
             return
         s, beta, at, policy = self._s, self._beta, self._live_at, self._policy
         pull_on_gates = pull / self._live_values().clamp_min(1e-6)
+        sharpness = self._draw_sharpness
         for _ in range(self._substeps):
-            p = torch.sigmoid(beta * s)
-            gradient = self._strength * self._weight * beta * p * (1 - p) + policy.decay * s
+            p = torch.sigmoid(sharpness * s)
+            gradient = self._strength * self._weight * sharpness * p * (1 - p) + policy.decay * s
             slope = self._gate.slope(s[at], beta[at], self._noise[at]) * (1 - self._hardness)
-            gradient[at] += pull_on_gates * slope
+            gradient[at] += policy.task_weight * pull_on_gates * slope
             self._velocity.mul_(policy.momentum).add_(gradient)
             s.sub_(self._velocity, alpha=self._rate * lr_frac)
         self._renew()
 
     def drift(self, steps: int, lr_frac: float) -> None:
         """The penalty alone, in closed form (Eq. Drift): z = beta s, 2 z + 2 sinh z falls by a beta^2."""
-        beta, s = self._beta.double().numpy(), self._s.double().numpy()
+        beta, s = self._draw_sharpness.double().numpy(), self._s.double().numpy()
         travelled = steps * self._substeps * self._rate * lr_frac / (1 - self._policy.momentum)
         s = s * (1 - travelled * self._policy.decay)
         pushed = travelled * self._strength * self._weight.double().numpy() * beta**2
         moved = _inverse_f(_f(np.clip(beta * s, -_SATURATED, _SATURATED)) - pushed) / beta
         self._s = torch.from_numpy(np.where(np.abs(beta * s) < _SATURATED, moved, s)).float()
         self._values = None
+
+    @property
+    def _draw_sharpness(self) -> Tensor:
+        """k of the probability sigma(k s) with which a unit is drawn, which the penalty adds up."""
+        return self._beta if self._gate.sharpens_draws else torch.ones_like(self._beta)
 
     def finish(self) -> None: ...
 

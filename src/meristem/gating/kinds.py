@@ -24,6 +24,11 @@ class GateKind(Protocol):
         """Whether the value is random, so that every step needs new noise."""
         ...
 
+    @property
+    def sharpens_draws(self) -> bool:
+        """Whether a unit is drawn with sigma(beta s), as the gate is, or with sigma(s) at every temperature."""
+        ...
+
     def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor: ...
 
     def slope(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor: ...
@@ -35,6 +40,7 @@ class Sigmoid:
 
     scales: bool = True
     noisy: bool = False
+    sharpens_draws: bool = True
 
     def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
         return torch.sigmoid(beta * score)
@@ -46,10 +52,15 @@ class Sigmoid:
 
 @dataclass(frozen=True)
 class Concrete:
-    """The binary concrete relaxation: g = sigma((s + logit(u)) / tau), u uniform, tau = 1 / beta falling to 0."""
+    """The binary concrete relaxation: g = sigma((s + logit(u)) / tau), u uniform, tau = 1 / beta falling to 0.
+
+    The temperature makes the gate more nearly 0 or 1, not more often 1: it is above one half with probability sigma(s)
+    whatever beta is. So that is what its unit is drawn with, and what the penalty acts on.
+    """
 
     scales: bool = True
     noisy: bool = True
+    sharpens_draws: bool = False
 
     def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
         return torch.sigmoid((score + torch.logit(noise, eps=1e-6)) * beta)
@@ -65,6 +76,7 @@ class Open:
 
     scales: bool = False
     noisy: bool = False
+    sharpens_draws: bool = True
 
     def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
         return torch.ones_like(score)

@@ -84,7 +84,7 @@ def build(run: Run, history: Path | None) -> Training:
     """Make all pieces of a run from its seed. Nothing is written but an empty history."""
     device = run.machine.prepare()
     data = load_data(run)
-    example, steps = tuple(value.to(device) for value in data.example), data.steps(run.batch) * run.epochs
+    example, epoch_steps = tuple(value.to(device) for value in data.example), data.steps(run.batch)
     torch.manual_seed(run.seed)
     np.random.seed(run.seed % 2**32)
     random.seed(run.seed)
@@ -92,7 +92,7 @@ def build(run: Run, history: Path | None) -> Training:
     if run.machine.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = run.optimizer.build(model)
-    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
+    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, epoch_steps * run.epochs))
     grower = Grower(
         model,
         optimizer,
@@ -104,6 +104,7 @@ def build(run: Run, history: Path | None) -> Training:
         method=method_of(run),
         seed=run.seed,
         batch_size=run.batch,
+        steps_per_epoch=epoch_steps,
         history=history,
     )
     if run.growth.policies.needs_widths:

@@ -16,13 +16,16 @@ from torch import nn
 
 import meristem
 from growing import PRESETS
-from meristem import methods
+from meristem import Budget, methods
 from meristem.control.controller import Controller, View
+from meristem.control.decider import Decider
 from meristem.control.draws import Even, Independent, sigmoid
 from meristem.control.exact import Exact, solve_push
 from meristem.control.feedback import Feedback
 from meristem.control.fit_budget import fit
+from meristem.control.fixed_probability import FixedProbability
 from meristem.cost.price import Prices
+from meristem.gating.kinds import Concrete
 from meristem.space.arrays import FloatArray
 
 
@@ -220,3 +223,36 @@ def test_deciding_never_mutates(preset: str, last: bool) -> None:
         for name, values in getattr(same, field).items():
             assert np.array_equal(getattr(seen, field)[name], values), field
     assert seen.limits == same.limits
+
+
+# --- the paper's random baseline ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cap", [0.1, 0.36, 0.8])
+def test_fixed_probability_is_expected_to_cost_the_budget(cap: float) -> None:
+    """Many draws cost the budget in the mean, whatever the scores say; every draw differs from the one before."""
+    controller, rng = FixedProbability(), np.random.default_rng(0)
+    draws = [controller.decide(view(0, caps={"params": cap}), rng).live for _ in range(200)]
+    assert np.mean([prices().share("params", widths(live)) for live in draws]) == pytest.approx(cap, rel=0.06)
+    assert len({tuple(np.flatnonzero(live[name])) for live in draws for name in list(live)[:1]}) > 100
+
+
+def test_fixed_probability_lands_on_the_budget() -> None:
+    """The last draw is at the budget or just under it, not one unit more would fit."""
+    live = FixedProbability().decide(view(0, caps={"params": 0.3}, last=True), np.random.default_rng(1)).live
+    assert prices().fits(widths(live), {"params": 0.3})
+    for name, width in widths(live).items():
+        assert not prices().fits({**widths(live), name: width + 1}, {"params": 0.3})
+
+
+def test_a_concrete_gate_is_drawn_with_its_own_probability() -> None:
+    """Open with probability sigma(s) at any temperature: so often it is above one half, and so often it is drawn."""
+    gate, noise = Concrete(), torch.rand(20_000, generator=torch.Generator().manual_seed(0))
+    score = torch.full_like(noise, -1.0)
+    for beta in (1.0, 30.0):
+        above = (gate.value(score, torch.full_like(noise, beta), noise) > 0.5).double().mean()
+        assert above == pytest.approx(float(sigmoid(np.array(-1.0))), abs=0.01)
+    decider = Decider(methods.parse_method("paper:gate=gumbel"), prices().space, Budget(params="30%"), 10, 0, 0)
+    old = decider.first_progress.with_drawn({name: np.full(n, 10) for name, n in prices().space.full.items()})
+    assert all((beta == 100.0).all() for beta in decider.beta(old).values())
+    assert all((k == 1.0).all() for k in decider.draw_sharpness(old).values())

@@ -154,7 +154,9 @@ def reference(
         optimizer.zero_grad()
         at.weights.zero_grad()
         task = loss(run(at.model, at.inputs))
-        (task + now.get("strength", 0.0) * (weight * torch.sigmoid(beta * s)).sum()).backward()
+        # A concrete gate is open with probability sigma(s) at any temperature, and that is what is penalised.
+        probability = torch.sigmoid(s if noisy else beta * s)
+        (task + now.get("strength", 0.0) * (weight * probability).sum()).backward()
         losses.append(float(task.detach()))
         optimizer.param_groups[0]["lr"] = rate * lr_frac
         optimizer.step()
@@ -187,6 +189,16 @@ def test_descent_is_sgd_on_gates_in_the_graph(name: str, gate: str, now: dict[st
     assert losses == pytest.approx(task, rel=1e-4, abs=1e-6)
     for number, (got, wanted) in enumerate(zip(found, expected, strict=True)):
         assert got == pytest.approx(wanted, rel=1e-4, abs=2e-5), f"step {number}"
+
+
+def test_the_weight_of_the_task_multiplies_its_gradient_alone(space_of) -> None:
+    """Twice the weight moves a score by twice the task's part; what the penalty does to it stays."""
+    space, now = space_of("plain"), {"strength": 0.3}
+    silent, once, twice = (
+        learned("plain", space, TrainedGates(rate=0.5, task_weight=weight), now, Sigmoid())[0][0] for weight in (0, 1, 2)
+    )
+    assert np.abs(once - silent).max() > 1e-5
+    assert twice - silent == pytest.approx(2 * (once - silent), rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("penalty", [PlainSum(), MeanPerGroup()], ids=["PlainSum", "MeanPerGroup"])
