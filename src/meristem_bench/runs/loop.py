@@ -19,6 +19,7 @@ from meristem.space.outline import outline
 from meristem_bench.runs.data import Data
 from meristem_bench.runs.description import description
 from meristem_bench.runs.folder import Folder, write_json
+from meristem_bench.runs.forecast import warning_before
 from meristem_bench.runs.forward import Forward, TrainingForward
 from meristem_bench.runs.observers import RunObserver
 from meristem_bench.runs.result import Result, make_result
@@ -41,6 +42,8 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
     if folder.checkpoint.exists():
         training.resume(folder.checkpoint)
     observer.start(run, grower)
+    if not grower.epoch and (warning := warning_before(run, grower.space, training.data.steps(run.batch))):
+        observer.note(warning)
     while not grower.finished:
         started = time.perf_counter()
         try:
