@@ -18,6 +18,7 @@ from meristem import Budget, Space, methods
 from meristem.control.simulation import SimulatedEpoch, simulate
 from meristem_bench.models import (
     basic3_resnet,
+    deeplab_v3_resnet101,
     lstm_lm,
     mobilenet_v1,
     plain3_net,
@@ -49,7 +50,11 @@ RUNS: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], str, int, 
         1327,
         lambda progress: 1.15 ** -max(0.0, 55 * progress - 14),
     ),
+    "deeplab": (deeplab_v3_resnet101, (1, 3, 65, 65), "50.2%", 46, 661, lambda progress: (1 - progress) ** 0.9),
 }
+# By how much, relative to its budget, the letter misses it at the paper's length. DeepLab's 30 000 steps along a
+# falling rate are too few for it: the run says so before it starts (runs/forecast.py).
+MISS = dict.fromkeys(RUNS, 0.02) | {"deeplab": 0.065}
 
 
 @cache
@@ -71,23 +76,23 @@ def simulated(name: str, method: str, budget: str, epochs: int, steps: int, seed
 @pytest.mark.parametrize("method", ["paper", "paper-steady"])
 @pytest.mark.parametrize("name", RUNS)
 def test_at_the_papers_length_it_lands_on_the_papers_budget(name: str, method: str) -> None:
-    """Within 2 % of the budget, never above it at the end; small at first, and not far above it on the way."""
+    """Within 2 % of the budget, never above it at the end; one unit a group at first, and not far above on the way."""
     _, _, budget, epochs, steps, _ = RUNS[name]
     cap = float(budget[:-1]) / 100
     finals = []
-    for seed in range(2):
+    for seed in range(3):
         run = simulated(name, method, budget, epochs, steps, seed)
         shares = [epoch.shares["params"] for epoch in run]
         finals.append(shares[-1] / cap)
-        assert shares[0] < 0.75 * cap, "one unit per group at first"
+        assert run[0].widths == space(name).smallest
         assert shares[-1] <= cap * (1 + 1e-9)
         assert max(shares) < 1.35 * cap
-    assert np.mean(finals) == pytest.approx(1.0, abs=0.02 if method == "paper-steady" else 0.04)
+    assert np.mean(finals) == pytest.approx(1.0, abs=MISS[name] if method == "paper" else 0.002)
 
 
 @pytest.mark.parametrize("amount", ["2%", "10%", "20%", "60%", "80%"])
 @pytest.mark.parametrize("metric", ["params", "macs"])
-@pytest.mark.parametrize(("epochs", "steps"), [(20, 10), (20, 391), (200, 391)])
+@pytest.mark.parametrize(("epochs", "steps"), [(20, 10), (20, 5000), (200, 391)])
 @pytest.mark.parametrize("name", ["resnet20", "vgg16"])
 def test_paper_steady_reaches_any_budget_in_any_run(
     name: str, epochs: int, steps: int, metric: str, amount: str
@@ -95,10 +100,20 @@ def test_paper_steady_reaches_any_budget_in_any_run(
     run = simulated(name, "paper-steady", f"{metric}={amount}", epochs, steps, 0)
     cap = float(amount[:-1]) / 100
     assert run[-1].shares[metric] <= cap * (1 + 1e-9)
-    assert run[-1].shares[metric] == pytest.approx(cap, rel=0.02)
+    assert run[-1].shares[metric] == pytest.approx(cap, rel=0.01)
     late = [epoch.shares[metric] / cap for epoch in run[int(0.8 * epochs) :]]
-    assert max(late) < 1.3
-    assert min(late) > 0.6
+    assert max(late) < 1.15
+    assert min(late) > 0.85
+
+
+@pytest.mark.parametrize("name", ["wrn28_10", "resnet50", "mobilenet_v1", "lstm", "deeplab"])
+@pytest.mark.parametrize("budget", ["params=10%", "macs=60%"])
+def test_paper_steady_reaches_any_budget_on_every_network(name: str, budget: str) -> None:
+    """In a short run of long epochs, where the letter would be far from it."""
+    metric, amount = budget.split("=")
+    run = simulated(name, "paper-steady", budget, 20, 2000, 0)
+    assert run[-1].shares[metric] <= float(amount[:-1]) / 100 * (1 + 1e-9)
+    assert run[-1].shares[metric] == pytest.approx(float(amount[:-1]) / 100, rel=0.01)
 
 
 @pytest.mark.parametrize("method", ["paper", "paper-steady"])
