@@ -14,19 +14,24 @@ import torch
 from torch import Tensor
 
 from meristem.control.budget import Budget
+from meristem.control.controller import widths_of
 from meristem.control.decider import Decider, LiveUnits
 from meristem.control.method import Method
 from meristem.errors import MeristemError
-from meristem.space.arrays import FloatArray
+from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
 
 @dataclass(frozen=True)
 class SimulatedEpoch:
-    """The network of one epoch: its widths, and its cost as shares of the dense one, by metric."""
+    """The network of one epoch: its units, and its cost as shares of the dense one, by metric."""
 
-    widths: dict[str, int]
+    masks: dict[str, BoolArray]
     shares: dict[str, float]
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return widths_of(self.masks)
 
 
 class _Silence:
@@ -62,8 +67,7 @@ def simulate(
         fraction = lr_frac(epoch / epochs)
         decider.keeper.drift(steps, fraction)
         decider.keeper.finish()
-        widths = {name: int(mask.sum()) for name, mask in masks.items()}
-        simulated.append(SimulatedEpoch(widths, decider.prices.shares(widths)))
+        simulated.append(SimulatedEpoch(masks, decider.prices.shares(widths_of(masks))))
         progress = decider.after_epoch(progress.with_steps(steps), units.active, fraction)
         decision = decider.decide(progress, units, silence, (), device)
         progress = decider.accept(progress, decision)

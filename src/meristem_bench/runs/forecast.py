@@ -32,8 +32,8 @@ def budget_warning(run: Run, space: Space, forecasts: Sequence[Sequence[Simulate
     if reached > 1 - _MISS:
         return None
     return (
-        f"A run of this length ends about {1 - reached:.0%} under its budget with the method {run.growth.method}: train "
-        f"for more epochs, or use --method paper-steady, which reaches the budget in any run"
+        f"A run of this length ends about {1 - reached:.0%} under its budget with the method {run.growth.method}: "
+        f"train for more epochs, or use --method paper-steady, which reaches the budget in any run"
     )
 
 

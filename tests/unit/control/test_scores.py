@@ -195,7 +195,8 @@ def test_the_weight_of_the_task_multiplies_its_gradient_alone(space_of) -> None:
     """Twice the weight moves a score by twice the task's part; what the penalty does to it stays."""
     space, now = space_of("plain"), {"strength": 0.3}
     silent, once, twice = (
-        learned("plain", space, TrainedGates(rate=0.5, task_weight=weight), now, Sigmoid())[0][0] for weight in (0, 1, 2)
+        learned("plain", space, TrainedGates(rate=0.5, task_weight=weight), now, Sigmoid())[0][0]
+        for weight in (0, 1, 2)
     )
     assert np.abs(once - silent).max() > 1e-5
     assert twice - silent == pytest.approx(2 * (once - silent), rel=1e-3, abs=1e-6)
