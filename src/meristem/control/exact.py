@@ -9,7 +9,7 @@ import numpy as np
 
 from meristem.control.controller import Decision, Traits, View, widths_of
 from meristem.control.draws import DRAWS, Draw, Ranked, sigmoid
-from meristem.control.fit_budget import even, fit
+from meristem.control.fit_budget import fit
 from meristem.control.order import Order, UnitStatus
 from meristem.control.text_settings import choice, whole_number
 from meristem.cost.price import Prices
@@ -17,8 +17,7 @@ from meristem.errors import MeristemError
 from meristem.space.arrays import BoolArray, FloatArray
 
 _WIDEST = 2**20  # far above any layer, and small enough to count with
-_MIXES = 8  # halvings of the mix of prices: about one unit
-_MIX_RANGE = (-3.0, 4.0)  # beyond 0 and 1 a metric counts the wrong way round: some networks need that to be in balance
+_REWEIGHTING = (16.0, 16.0, 12.0, 8.0, 6.0, 4.0, 3.0, 2.0)  # how strongly unused caps lose weight, round by round
 _SATURATED = 16.0  # |beta s| from which on a sigmoid is 0 or 1
 
 
@@ -46,7 +45,8 @@ class Exact(Traits):
             return Decision(self._best(view))
         scores, betas = view.scores, view.beta
         if self.order is not None:
-            scores = self.order.preference(_status(view, _unit_prices(view), 0.5))
+            unit_prices = view.prices.of_unit(view.widths, view.limits)
+            scores = self.order.preference(_status(view, unit_prices, dict.fromkeys(view.limits, 1.0)))
             betas = {name: np.ones_like(beta) for name, beta in view.beta.items()}
         push = solve_push(view.prices, scores, betas, view.limits)
         chances = {name: sigmoid(betas[name] * (values + push)) for name, values in scores.items()}
@@ -59,51 +59,37 @@ class Exact(Traits):
         if self.order is None:
             return self._fit(view, view.scores)
         if self.order.uses_prices:
-            return self._balanced(view, self.order)
+            return self._best_for_price(view, self.order)
         unpriced = UnitStatus(view.scores, view.live, view.lived, {}, view.prices.space.stages)
         return self._fit(view, self.order.preference(unpriced))
 
     def _fit(self, view: View, preference: Mapping[str, FloatArray]) -> dict[str, BoolArray]:
         return fit(view.prices, preference, view.limits, self.align)
 
-    def _balanced(self, view: View, order: Order) -> dict[str, BoolArray]:
-        """Price units in parameters and in macs, so mixed that both costs stand at the same share of their plan.
+    def _best_for_price(self, view: View, order: Order) -> dict[str, BoolArray]:
+        """The same where units compete by what they are worth for their price.
 
-        Priced in parameters alone, units that are cheap in parameters and dear in macs would win, and the other way
-        round. A metric without a plan of its own is held to what it is when all groups grow in step.
+        A unit is priced in what the plan caps, and in nothing else. With several caps the price is their weighted sum,
+        with weights at which all caps are used up: one of which less is used weighs less in the next round.
         """
-        unit_prices, wanted = _unit_prices(view), _wanted_shares(view)
-        best: tuple[float, dict[str, BoolArray]] | None = None
-        low, high = _MIX_RANGE
-        for _ in range(_MIXES):
-            mix = (low + high) / 2
-            live = self._fit(view, order.preference(_status(view, unit_prices, mix)))
+        unit_prices = view.prices.of_unit(view.widths, view.limits)
+        weights = dict.fromkeys(view.limits, 1.0 / len(view.limits))
+        live: dict[str, BoolArray] = {}
+        for strength in _REWEIGHTING if len(weights) > 1 else (0.0,):
+            live = self._fit(view, order.preference(_status(view, unit_prices, weights)))
             shares = view.prices.shares(widths_of(live))
-            heavier = shares["macs"] / wanted["macs"] - shares["params"] / wanted["params"]
-            if best is None or abs(heavier) < best[0]:
-                best = abs(heavier), live
-            low, high = (low, mix) if heavier > 0 else (mix, high)
-        assert best is not None
-        return best[1]
+            used = {name: weights[name] * (shares[name] / limit) ** strength for name, limit in view.limits.items()}
+            weights = {name: weight / sum(used.values()) for name, weight in used.items()}
+        return live
 
 
-def _wanted_shares(view: View) -> dict[str, float]:
-    """The limits, and for other metrics the cost of the network that meets them with the same share of every group."""
-    in_step = fit(view.prices, even(view.prices.space), view.limits)
-    return {**view.prices.shares(widths_of(in_step)), **view.limits}
-
-
-def _unit_prices(view: View) -> dict[str, dict[str, float]]:
-    return view.prices.of_unit(view.widths, _wanted_shares(view))
-
-
-def _status(view: View, unit_prices: Mapping[str, Mapping[str, float]], mix: float) -> UnitStatus:
-    return UnitStatus(view.scores, view.live, view.lived, _mixed(unit_prices, mix), view.prices.space.stages)
-
-
-def _mixed(prices: Mapping[str, Mapping[str, float]], mix: float) -> dict[str, float]:
-    """The price of a unit of each group: the geometric mean of its parameters and its macs, weighted by ``mix``."""
-    return {group: price**mix * prices["macs"][group] ** (1 - mix) for group, price in prices["params"].items()}
+def _status(view: View, unit_prices: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> UnitStatus:
+    """The price of a unit of each group is the weighted sum of its prices in the metrics that are capped."""
+    prices = {
+        group: sum(weight * unit_prices[name][group] for name, weight in weights.items())
+        for group in view.prices.space.groups
+    }
+    return UnitStatus(view.scores, view.live, view.lived, prices, view.prices.space.stages)
 
 
 def solve_push(

@@ -24,9 +24,11 @@ from meristem.control.exact import Exact, solve_push
 from meristem.control.feedback import Feedback
 from meristem.control.fit_budget import fit
 from meristem.control.fixed_probability import FixedProbability
+from meristem.control.order import ImportancePerPrice
 from meristem.cost.price import Prices
 from meristem.gating.kinds import Concrete
 from meristem.space.arrays import FloatArray
+from meristem_bench.models import resnet20
 
 
 @cache
@@ -223,6 +225,43 @@ def test_deciding_never_mutates(preset: str, last: bool) -> None:
         for name, values in getattr(same, field).items():
             assert np.array_equal(getattr(seen, field)[name], values), field
     assert seen.limits == same.limits
+
+
+# --- groups that compete by price ---------------------------------------------------------------------------------
+
+
+@cache
+def residual_prices() -> Prices:
+    """Early layers are cheap in parameters and dear in macs, late ones the other way round."""
+    with torch.device("meta"):
+        model = resnet20()
+    return Prices(meristem.trace(model, torch.zeros(1, 3, 32, 32, device="meta")))
+
+
+def searched(limits: dict[str, float]) -> dict[str, float]:
+    """The cost of the network of groups that compete with random importance, half of their units live."""
+    rng, full = np.random.default_rng(0), residual_prices().space.full
+    live = {name: np.arange(units) < units // 2 for name, units in full.items()}
+    importance = {name: rng.lognormal(size=units) for name, units in full.items()}
+    ones = {name: np.ones(units) for name, units in full.items()}
+    seen = View(importance, ones, live, live, limits, limits, last=False, prices=residual_prices())
+    return residual_prices().shares(widths(Exact(ImportancePerPrice()).decide(seen, rng).live))
+
+
+def test_a_budget_prices_what_it_names_and_nothing_else() -> None:
+    """Under parameters alone early layers grow, under macs alone late ones; a cap that does not bind is as none."""
+    by_params, by_macs = searched({"params": 0.4}), searched({"macs": 0.4})
+    assert by_params["macs"] > 0.44 > 0.4 >= by_params["params"] > 0.39
+    assert by_macs["params"] > 0.44 > 0.4 >= by_macs["macs"] > 0.39
+    assert searched({"params": 0.4, "macs": 0.95}) == by_params
+
+
+@pytest.mark.parametrize("macs", [0.38, 0.4, 0.42])
+def test_several_caps_are_all_used(macs: float) -> None:
+    """Where both bind, neither is far from its cap."""
+    found = searched({"params": 0.4, "macs": macs})
+    assert 0.96 < found["params"] / 0.4 <= 1 + 1e-9
+    assert 0.96 < found["macs"] / macs <= 1 + 1e-9
 
 
 # --- the paper's random baseline ----------------------------------------------------------------------------------
