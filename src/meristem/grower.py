@@ -161,8 +161,8 @@ class Grower:
     def expected_spend_frac(self) -> float:
         """The share of the dense training cost this run is planned to need, known before it starts.
 
-        With macs or spend in the budget it is an upper bound; otherwise it is that of groups that grow in step. Of
-        methods that follow no plan (`paper`, `autogrow`, `iss`) it tells nothing.
+        With macs in the budget it is an upper bound; otherwise it is that of groups that grow in step, and a spend in
+        the budget the bound. Of methods that follow no plan (`paper`, `autogrow`, `iss`) it tells nothing.
         """
         return self.trajectory.expected_spend_frac(self._growth.decider.prices)
 

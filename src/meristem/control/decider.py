@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from meristem.control.budget import Budget
-from meristem.control.controller import Decision, View
+from meristem.control.controller import Decision, View, widths_of
 from meristem.control.first_scores import PAPER_STEPS, FirstNetwork
 from meristem.control.method import Method
 from meristem.control.scores import EpochStart, ScoresStart
@@ -29,7 +29,8 @@ class Progress:
     """How far a run is. ``epoch`` counts finished epochs, ``steps`` the optimizer steps of the present one.
 
     ``steps_planned`` is how many steps growing takes if every epoch has as many as the last one. ``drawn`` counts for
-    every unit the epochs in which it was live, ``lr_fracs`` sums the learning rate over its start over epochs.
+    every unit the epochs in which it was live, ``lr_fracs`` sums the learning rate over its start over epochs, and
+    ``spent`` the macs of the networks so far as shares of the dense one.
     """
 
     drawn: Mapping[str, FloatArray]
@@ -37,6 +38,7 @@ class Progress:
     steps: int = 0
     steps_planned: int = PAPER_STEPS
     lr_fracs: float = 0.0
+    spent: float = 0.0
 
     def after_step(self) -> Progress:
         return replace(self, steps=self.steps + 1)
@@ -49,7 +51,7 @@ class Progress:
         """These units were drawn to live."""
         return replace(self, drawn={**self.drawn, **{name: self.drawn[name] + mask for name, mask in masks.items()}})
 
-    def after_epoch(self, active: Mapping[str, BoolArray], lr_frac: float, epochs: int) -> Progress:
+    def after_epoch(self, active: Mapping[str, BoolArray], lr_frac: float, epochs: int, macs_frac: float) -> Progress:
         """The present epoch is over; of ``epochs`` of growing, fine-tuning does not make units older."""
         growing = self.epoch < epochs
         return Progress(
@@ -58,6 +60,7 @@ class Progress:
             steps=0,
             steps_planned=self.steps * epochs,
             lr_fracs=self.lr_fracs + lr_frac if growing else self.lr_fracs,
+            spent=self.spent + macs_frac,
         )
 
 
@@ -102,7 +105,8 @@ class Decider:
     def after_epoch(self, progress: Progress, active: Mapping[str, BoolArray], lr_frac: float) -> Progress:
         """The progress after the epoch under way, with these units active, as the next decision sees it."""
         nobody = {name: np.zeros_like(mask) for name, mask in active.items()}
-        return progress.after_epoch(nobody if self.method.counts_draws else active, lr_frac, self.epochs)
+        macs_frac = self.prices.share("macs", widths_of(active))
+        return progress.after_epoch(nobody if self.method.counts_draws else active, lr_frac, self.epochs, macs_frac)
 
     def accept(self, progress: Progress, decision: Decision | None) -> Progress:
         """The network that was decided is going to be made; returns the progress with which it is trained."""
@@ -189,7 +193,7 @@ class Decider:
             beta=self.draw_sharpness(progress),
             live={name: mask | (name in units.inactive) for name, mask in units.masks.items()},
             lived=units.lived,
-            limits=self.trajectory.at(progress.epoch),
+            limits=self.trajectory.limits(progress.epoch, progress.spent),
             caps=self.trajectory.caps,
             last=progress.epoch == self.trajectory.last_decision,
             prices=self.prices,

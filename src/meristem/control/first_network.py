@@ -42,7 +42,7 @@ class PlannedShare:
 
     def units(self, prices: Prices, trajectory: Trajectory) -> Units:
         groups = prices.space.groups
-        masks = fit(prices, even(prices.space), trajectory.at(0))
+        masks = fit(prices, even(prices.space), trajectory.limits(0, spent=0.0))
         inactive = prices.space.inactive_groups(masks)  # what lies there costs nothing, so all of it was taken
         return {
             name: np.flatnonzero(mask)[: groups[name].min_units if name in inactive else None]

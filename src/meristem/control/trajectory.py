@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,27 @@ from meristem.control.schedule import CostPath, Schedule
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
 
-_SPEND_SAMPLES = 200  # epochs at which a long run's planned training cost is worked out
+
+@dataclass(frozen=True)
+class MacsAllowance:
+    """How a cap on the training cost shares out the macs of a run whose budget does not name them (Eq. Allowance).
+
+    ``total`` is the cap in epochs of the dense network, ``in_step`` the macs of every epoch if all groups grow in step.
+    An epoch may cost the more above that, the less the epochs before have used of what they might. So the cap holds in
+    the mean, and no epoch is held to what another one has saved.
+
+    >>> allowance = MacsAllowance(total=1.2, in_step=(0.2, 0.4))
+    >>> allowance.at(0, spent=0.0), allowance.at(1, spent=0.2)
+    (0.4, 1.0)
+    """
+
+    total: float
+    in_step: tuple[float, ...]
+
+    def at(self, epoch: int, spent: float) -> float:
+        """What the epoch (the first is 0) may cost when those before have cost ``spent``."""
+        share_left = (self.total - spent) / sum(self.in_step[epoch:])
+        return min(1.0, round(share_left * self.in_step[epoch], 12))
 
 
 @dataclass(frozen=True)
@@ -24,6 +45,7 @@ class Trajectory:
     epochs: int  # of growing
     last_decision: int  # after so many epochs structure is decided for the last time
     fine_tune: int = 0  # epochs after those of growing
+    allowance: MacsAllowance | None = None  # of macs, where the training cost is capped and they are not
 
     def at(self, epoch: int) -> dict[str, float]:
         """What the epoch (the first is 0) may cost; from the last decision on that is the budget."""
@@ -31,24 +53,34 @@ class Trajectory:
             return dict(self.caps)
         return {name: path.at(epoch / self.epochs) for name, path in self.paths.items()}
 
+    def limits(self, epoch: int, spent: float) -> dict[str, float]:
+        """The same with the macs that a cap on the training cost leaves when epochs before have cost ``spent``."""
+        limits = self.at(epoch)
+        return limits if self.allowance is None else {**limits, "macs": self.allowance.at(epoch, spent)}
+
     def hardness(self, epoch: int) -> float:
         """How far gates are drawn to 1: not at all at the last decision, fully in the last epoch of growing."""
         return min(1.0, max(0, epoch - self.last_decision) / max(1, self.epochs - 1 - self.last_decision))
 
-    def spend_frac(self) -> float:
-        """The share of the dense training cost the plan allows, where macs are planned."""
-        epochs = self.epochs + self.fine_tune
-        return sum(self.at(epoch)["macs"] for epoch in range(epochs)) / epochs
-
     def expected_spend_frac(self, prices: Prices) -> float:
-        """The same for any budget: without a plan for macs, that of groups that grow in step."""
+        """The share of the dense training cost that is planned: without a plan for macs, that of growing in step."""
+        total = self.epochs + self.fine_tune
         if "macs" in self.caps:
-            return self.spend_frac()
-        alike, total = even(prices.space), self.epochs + self.fine_tune
-        epochs = range(0, total, max(1, total // _SPEND_SAMPLES))
-        networks = [fit(prices, alike, self.at(epoch)) for epoch in epochs]
-        widths = [{name: int(mask.sum()) for name, mask in masks.items()} for masks in networks]
-        return sum(prices.share("macs", each) for each in widths) / len(epochs)
+            return sum(self.at(epoch)["macs"] for epoch in range(total)) / total
+        return sum(self.in_step_macs(prices)) / total
+
+    def in_step_macs(self, prices: Prices) -> tuple[float, ...]:
+        """The macs of every epoch if all groups grow in step."""
+        known: dict[tuple[float, ...], float] = {}
+        macs = []
+        for epoch in range(self.epochs + self.fine_tune):
+            limits = self.at(epoch)
+            key = tuple(limits.values())
+            if key not in known:
+                masks = fit(prices, even(prices.space), limits)
+                known[key] = prices.share("macs", {name: int(mask.sum()) for name, mask in masks.items()})
+            macs.append(known[key])
+        return tuple(macs)
 
 
 def plan_trajectory(
@@ -56,8 +88,9 @@ def plan_trajectory(
 ) -> Trajectory:
     """The trajectory of a run; refuses a spend budget that even the slowest growth would break.
 
-    A spend budget is kept by planning the macs: they never stand above a path whose mean over the epochs, those of
-    fine-tuning included, is the spend. The schedule gives way in two steps: it gives up its peak, then it grows later.
+    A spend budget is kept in the mean over the epochs, those of fine-tuning included. Where macs are named, too, their
+    plan has no more than that mean; otherwise they are free within what it leaves. The schedule gives way in two steps:
+    it gives up its peak, then it grows later.
     """
     # Structure is decided at the freeze for the last time, and never after the last epoch.
     last = max(0, min(epochs - 1, int(freeze * epochs + 1e-9)))
@@ -68,14 +101,20 @@ def plan_trajectory(
     spend = budget.spend_share
     if spend is None:
         return Trajectory(_paths(schedule, caps, prices), dict(caps), epochs, last, fine_tune)
-    if "macs" not in caps:
-        caps["macs"] = max(*caps.values(), prices.smallest["macs"])
     useful = replace(schedule, peak=min(schedule.peak, 1 / min(caps.values())))  # above it the full network is reached
-    for candidate in _slower(useful, freeze):
-        trajectory = Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)
-        if trajectory.spend_frac() <= spend:
+    candidates = [
+        Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)
+        for candidate in _slower(useful, freeze)
+    ]
+    # Each costs at most what the one before costs, and a cost takes a second to work out for a large network.
+    kept = bisect_left(candidates, True, key=lambda each: each.expected_spend_frac(prices) <= spend)
+    if kept < len(candidates):
+        trajectory = candidates[kept]
+        if "macs" in caps:
             return trajectory
-    needed = math.ceil(1000 * trajectory.spend_frac()) / 1000
+        total = spend * (epochs + fine_tune)
+        return replace(trajectory, allowance=MacsAllowance(total, trajectory.in_step_macs(prices)))
+    needed = math.ceil(1000 * candidates[-1].expected_spend_frac(prices)) / 1000
     raise BudgetError(
         f"a spend of {spend:.1%} of the dense run cannot be kept with {budget}: growing as late as possible needs "
         f"{needed:.1%}; allow that, or a smaller network"

@@ -54,7 +54,7 @@ def test_never_above_the_dense_cost() -> None:
 
 def test_planned_spend_is_the_mean_of_the_planned_macs() -> None:
     found = plan_trajectory(BOTH, COURSE, prices(), 0.75, 7)
-    assert found.spend_frac() == pytest.approx(sum(found.at(n)["macs"] for n in range(7)) / 7)
+    assert found.expected_spend_frac(prices()) == pytest.approx(sum(found.at(n)["macs"] for n in range(7)) / 7)
 
 
 def test_a_loose_spend_changes_nothing() -> None:
@@ -64,11 +64,11 @@ def test_a_loose_spend_changes_nothing() -> None:
 
 def test_a_spend_budget_takes_the_peak_first_and_then_waits() -> None:
     """Less and less is asked for: the plan is never above it and close to it, first with a peak, then without one."""
-    free = plan_trajectory(BOTH, COURSE, prices(), 0.75, 100).spend_frac()
+    free = plan_trajectory(BOTH, COURSE, prices(), 0.75, 100).expected_spend_frac(prices())
     peaks, spends = [], [free * part for part in (0.95, 0.9, 0.8, 0.6, 0.5)]
     for spend in spends:
         found = plan_trajectory(BOTH.replace(spend=spend), COURSE, prices(), 0.75, 100)
-        assert spend - 0.03 < found.spend_frac() <= spend
+        assert spend - 0.03 < found.expected_spend_frac(prices()) <= spend
         assert found.at(99) == pytest.approx({"params": 0.4, "macs": 0.3})
         peaks.append(max(found.at(n)["macs"] for n in range(100)))
     assert peaks == sorted(peaks, reverse=True)
@@ -76,15 +76,31 @@ def test_a_spend_budget_takes_the_peak_first_and_then_waits() -> None:
     assert peaks[-1] == pytest.approx(0.3)
 
 
-def test_a_spend_budget_plans_the_macs_where_only_parameters_are_capped() -> None:
+def test_a_spend_budget_leaves_the_macs_free_where_only_parameters_are_capped() -> None:
+    """No epoch's macs are capped for their own sake: what the epochs before have saved, a later one may use."""
     found = plan_trajectory(Budget(params="40%", spend="30%"), COURSE, prices(), 0.75, 20)
-    assert set(found.caps) == {"params", "macs"}
-    assert found.spend_frac() <= 0.3
+    assert set(found.caps) == {"params"}
+    assert found.expected_spend_frac(prices()) <= 0.3
+    in_step = found.in_step_macs(prices())
+    frugal, planned = (found.limits(10, spent)["macs"] for spent in (1.0, sum(in_step[:10])))
+    assert frugal > planned >= in_step[10]
+
+
+@pytest.mark.parametrize("appetite", [1.0, 0.7, 0.3])
+def test_an_allowance_is_kept_in_the_mean_whatever_is_taken_of_it(appetite: float) -> None:
+    """Epochs that take all they may end at the cap exactly; those that take a part of it leave the rest unused."""
+    found = plan_trajectory(Budget(params="40%", spend="32%"), COURSE, prices(), 0.75, 20)
+    spent, last = 0.0, 0.0
+    for epoch in range(20):
+        last = found.limits(epoch, spent)["macs"] if epoch <= found.last_decision else last
+        spent += appetite * last if epoch < found.last_decision else last
+    assert spent / 20 <= 0.32 + 1e-9
+    assert appetite < 1 or spent / 20 == pytest.approx(0.32, rel=1e-6)
 
 
 def test_a_spend_budget_where_only_macs_are_capped() -> None:
     found = plan_trajectory(Budget(macs="40%", spend="30%"), COURSE, prices(), 0.75, 20)
-    assert found.spend_frac() <= 0.3
+    assert found.expected_spend_frac(prices()) <= 0.3
 
 
 def test_an_impossible_spend() -> None:
