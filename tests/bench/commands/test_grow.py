@@ -82,7 +82,7 @@ def test_the_default_recipe_runs_without_any_argument(
     assert shown.startswith("digits: budget params 36%")
     for wanted in ("epoch 1/1", "loss", "accuracy", "width", "(plan", "spend", "left"):
         assert wanted in shown
-    for row in ("test accuracy", "parameters", "macs per sample", "macs of training", "time"):
+    for row in ("test accuracy", "parameters", "macs per sample", "macs of training", "savings", "time"):
         assert re.search(rf"^{row} ", shown, re.MULTILINE)
     assert "not trained" in shown
     assert "Everything is in runs/digits-seed0; the network itself in runs/digits-seed0/model\n" in shown

@@ -66,6 +66,19 @@ def test_several_runs_are_overlaid_and_compared(several: Path) -> None:
     assert "±" in text
 
 
+def test_results_have_the_columns_of_the_command(runs: Path, tmp_path: Path) -> None:
+    """The change from the full model, parameters with their share, savings; with growing where it is not the same."""
+    dense = write_run(tmp_path / "dense", method="dense")
+    report = write_report([runs / "study", dense], tmp_path / "out")
+    text = report.page.read_text(encoding="utf-8")
+    heads = re.findall(r"<th(?: [^>]*)?>(.*?)</th>", text.partition("</table>")[0])
+    assert heads == ["", "seeds", "test accuracy, %", "parameters", "macs, %", "savings", "minutes"]
+    full = re.search(r"full model</td>.*?</tr>", text, re.DOTALL)
+    assert full is not None
+    assert re.findall(r"[(]([+]0.00|100.0 %)[)]|(1.00x)", full[0]) == [("+0.00", ""), ("100.0 %", ""), ("", "1.00x")]
+    assert re.search(r"±.*[(]-\d+[.]\d\d[)]", text)
+
+
 def test_the_page_needs_nothing_else(single: Path, several: Path) -> None:
     for folder in (single, several):
         text = (folder / "report.html").read_text(encoding="utf-8")
