@@ -26,7 +26,7 @@ from meristem_bench.report.tradeoff_figures import tradeoff_figures
 from meristem_bench.runs.task_metric import TaskMetric
 from meristem_bench.show.formatting import blocks_text, count_text, mean_and_deviation, savings_text
 
-_MOST_IN_DETAIL = 4  # experiments whose structure is drawn; more would bury the comparison
+_MOST_IN_DETAIL = 6  # experiments whose structure is drawn; more would bury the comparison
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,14 @@ def _content(experiments: Sequence[Experiment]) -> Iterator[tuple[str, list[Repo
 
 
 def _detailed(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """The experiments whose network grew."""
-    return [experiment for experiment in experiments if not experiment.first.is_full_model and experiment.first.records]
+    """The experiments but the full model, those whose network has changed first."""
+    smaller = [each for each in experiments if not each.first.is_full_model and each.first.records]
+    return sorted(smaller, key=lambda each: not _changed(each))
+
+
+def _changed(experiment: Experiment) -> bool:
+    widths = [experiment.column("widths", name).mean for name in experiment.first.names("widths")]
+    return any(np.nanmin(column) < np.nanmax(column) for column in widths if np.isfinite(column).any())
 
 
 def _title(experiments: Sequence[Experiment]) -> str:
