@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from meristem_bench.cli import main
+from meristem_bench.commands import study as study_command
+from meristem_bench.studies.study import Study
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,6 +51,32 @@ def test_commands_of_the_readme_work_in_order(
     for words in commands_by_folder()[folder]:
         assert main([*words, "--epochs", "2"] if words == ["grow"] else words) == 0, words
         assert capsys.readouterr().out
+
+
+# What docs/paper.md names before it is built; what is built is taken out here.
+BEING_BUILT = ("paper-random", "direct:cost=grown", "uniform:cost=grown", "pretrained=FILE")
+
+
+def commands_of_the_paper_page() -> list[str]:
+    text = "\n".join(blocks(ROOT / "docs" / "paper.md", "sh")).replace("\\\n", " ")
+    return [line for line in text.splitlines() if line.startswith("meristem ")]
+
+
+@pytest.mark.parametrize("command", commands_of_the_paper_page())
+def test_commands_of_the_paper_page_can_be_given(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recipes, arms, budgets and settings are accepted; nothing is trained."""
+    monkeypatch.chdir(tmp_path)
+    Path("DIR").mkdir()
+    for name in BEING_BUILT:
+        command = command.replace(f",{name}", "").replace(f" --set {name}", "")
+    _, verb, recipe, *words = shlex.split(command)
+    one_seed = {"grow": ["--seeds", "1"], "sweep": []}[verb]  # several seeds are a study, which can be looked at
+    studies = list[Study]()
+    monkeypatch.setattr(study_command, "_run_studies", lambda args, given, out: studies.extend(given) or 0)
+    assert main([verb, recipe, *words, *one_seed]) == 0, capsys.readouterr().err
+    assert [study.run_of(case).name for study in studies for case in study.cases()]
 
 
 def test_make_targets_of_the_readme_exist() -> None:

@@ -166,6 +166,14 @@ class Grower:
         """
         return self.trajectory.expected_spend_frac(self._growth.decider.prices)
 
+    @property
+    def expected_costs(self) -> dict[str, tuple[float, float]]:
+        """The range in which the final network's cost will lie in what the budget does not name, as shares, by metric.
+
+        One number where every group keeps the same share of its units, or where nothing grows.
+        """
+        return self._growth.decider.expected_costs(self.widths)
+
     def __repr__(self) -> str:
         return grower_text.summary(self._standing)
 

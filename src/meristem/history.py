@@ -138,6 +138,7 @@ def epoch_record(
         "peak_bytes": peak_bytes(device),
         "blocks": live_blocks(prices.space, active),
         "temperature": {name: group["mean"] for name, group in statistics(temperature, active).items()},
+        "temperature_with_absent": {name: float(temperature[name].mean()) for name in active if active[name].any()},
         "scores": statistics(scores, active),
     }
 

@@ -105,6 +105,7 @@ def test_what_is_inactive_does_not_tick(preset: str, space_of) -> None:
         for name in (*inactive, *absent):
             assert np.array_equal(grower._growth.progress.drawn[name], drawn[name]), name
             assert name not in grower.records[-1]["temperature"]
+            assert name not in grower.records[-1]["temperature_with_absent"]
             assert name not in grower.records[-1]["scores"]
             if preset == "default":
                 assert np.array_equal(scores_of(grower)[name], scores[name]), name

@@ -23,6 +23,7 @@ from meristem.control.exact import Exact
 from meristem.control.trained_gates import TrainedGates
 from meristem.gating.kinds import Concrete, GatePlacement, Sigmoid
 from meristem.history import read_history
+from meristem_bench.models import resnet20
 
 HALF = Budget(params="50%")
 # Gates that scale, with a freeze, noise, or where units are made: more than the presets have.
@@ -625,3 +626,23 @@ def test_metrics_are_numbers(value: object) -> None:
     with pytest.raises(MeristemError, match="the metric accuracy must be one number"):
         grower.step(accuracy=value)  # type: ignore[arg-type]
     assert grower.epoch == 0
+
+
+# --- what the budget does not name --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "one"), [("default", True), ("uniform", True), ("search", False), ("paper", False)])
+def test_what_is_not_named_is_told_before_the_run(method: str, one: bool) -> None:
+    """One number where the widths follow from the budget, a range where they are found: the network lies in it."""
+    model, inputs = resnet20(), torch.randn(1, 3, 16, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    grower = meristem.Grower(model, optimizer, inputs, budget="36%", epochs=3, method=method)
+    (low, high) = grower.expected_costs.pop("macs")
+    assert (low == high) is one
+    assert 0.1 < low <= high < 0.8
+    for _ in range(3):
+        model(torch.randn(4, 3, 16, 16)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        macs = grower.step()["macs_frac"]
+    assert method == "paper" or low - 0.01 <= macs <= high + 0.01

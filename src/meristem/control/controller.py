@@ -68,6 +68,11 @@ class Controller(Protocol):
         """Whether it changes the structure at all."""
         ...
 
+    @property
+    def keeps_proportions(self) -> bool:
+        """Whether every group always has the same share of its units, so that the widths follow from the budget."""
+        ...
+
     def check(self, space: Space) -> None:
         """Refuse a space on which it has nothing to do."""
         ...
@@ -88,6 +93,10 @@ class Traits:
     uses_schedule = False
     has_budget = True
     grows = True
+
+    @property
+    def keeps_proportions(self) -> bool:
+        return False
 
     def check(self, space: Space) -> None: ...
 

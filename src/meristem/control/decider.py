@@ -16,6 +16,7 @@ from meristem.control.first_scores import PAPER_STEPS, FirstNetwork
 from meristem.control.method import Method
 from meristem.control.scores import EpochStart, ScoresStart
 from meristem.control.trajectory import plan_trajectory
+from meristem.control.unnamed_cost import Range, in_step_range, possible_range
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
 from meristem.distributed import broadcast_masks, broadcast_numbers
@@ -134,6 +135,14 @@ class Decider:
     def decision_follows(self, epoch: int) -> bool:
         """Whether structure is decided at the end of the coming epoch or later."""
         return epoch < self.trajectory.last_decision
+
+    def expected_costs(self, widths: Mapping[str, int]) -> dict[str, Range]:
+        """The range of the final network's cost in what the budget does not name; these are its widths if it stays."""
+        if not self.method.grows:
+            shares = self.prices.shares(widths)
+            return {name: (share, share) for name, share in shares.items() if name not in self.trajectory.caps}
+        in_step = self.method.controller.keeps_proportions
+        return (in_step_range if in_step else possible_range)(self.prices, self.trajectory.caps)
 
     # --- the epoch ---
 

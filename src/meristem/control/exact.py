@@ -40,6 +40,10 @@ class Exact(Traits):
         if not 1 <= self.align <= _WIDEST:
             raise MeristemError(f"align must be a width, from 1 to {_WIDEST}, got {self.align}")
 
+    @property
+    def keeps_proportions(self) -> bool:
+        return self.order is not None and self.order.keeps_proportions
+
     def decide(self, view: View, rng: np.random.Generator) -> Decision:
         if self.draw == Ranked():  # beta (s + push) > 0 where s > -push: the temperature does not matter
             return Decision(self._best(view))

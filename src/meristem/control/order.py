@@ -47,10 +47,16 @@ class UnitStatus:
 
 
 class Order(Protocol):
-    """A rule of preference: the higher, the sooner a unit lives. ``uses_prices``: it looks at what units cost."""
+    """A rule of preference: the higher, the sooner a unit lives.
+
+    ``uses_prices``: it looks at what units cost. ``keeps_proportions``: every group has the same share of its units.
+    """
 
     @property
     def uses_prices(self) -> bool: ...
+
+    @property
+    def keeps_proportions(self) -> bool: ...
 
     def preference(self, status: UnitStatus) -> dict[str, FloatArray]: ...
 
@@ -65,6 +71,7 @@ class InStep:
     """
 
     uses_prices = False
+    keeps_proportions = True
 
     def preference(self, status: UnitStatus) -> dict[str, FloatArray]:
         preference = {}
@@ -93,6 +100,7 @@ class ImportancePerPrice:
     loyalty: float = number(1000.0)
     pace: float = number(2.0)
     uses_prices = True
+    keeps_proportions = False
 
     def preference(self, status: UnitStatus) -> dict[str, FloatArray]:
         preference = {}

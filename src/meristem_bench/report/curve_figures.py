@@ -175,7 +175,8 @@ def _epoch_macs(experiments: Sequence[Experiment]) -> ReportFigure | None:
     if overlay is None:
         return None
     figure, axes = overlay
-    axes.axhline(100, color=MUTED, linewidth=1, linestyle=_DASHES[1], label="full model")
+    if not any(experiment.first.is_full_model for experiment in experiments):  # it has a curve of its own
+        axes.axhline(100, color=MUTED, linewidth=1, linestyle=_DASHES[1], label="full model")
     axes.set_ylim(0, max(105.0, axes.get_ylim()[1]))
     legend(axes)
     caption = "Multiply-adds of each epoch's training, as a share of those of the full model."
@@ -195,7 +196,8 @@ def _total_macs(experiments: Sequence[Experiment]) -> ReportFigure | None:
         return None
     most = max(dense for *_, dense in rows)
     if np.allclose([dense for *_, dense in rows], most, rtol=1e-6, atol=0.0):
-        rows.append(("full model", most, 0.0, MUTED, most))
+        if not any(experiment.first.is_full_model for experiment in experiments):
+            rows.append(("full model", most, 0.0, MUTED, most))
     else:  # runs of different lengths or networks: each beside its own full model
         pairs = [(row, (f"full model for {row[0]}", row[4], 0.0, MUTED, row[4])) for row in rows]
         rows = [row for pair in pairs for row in pair]

@@ -7,6 +7,7 @@ serves light and dark.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from meristem_bench.report.page_text import legible
 
 INK, MUTED, LINE, PAPER = "#22262e", "#687080", "#d8dce3", "#fdfdfd"
-# Distinct for any kind of colour vision (after Okabe and Ito), without the yellow that is lost on white.
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5c3e")
-SERIES_DARK = ("#5db3ec", "#ff9052", "#35c99e", "#e7a4cb", "#f4b740", "#8ed2fa", "#c7a27c")
+# The first seven are distinct for any kind of colour vision (after Okabe and Ito), without the yellow that is lost on
+# white. Nine, because that many arms are all ablations of the paper beside the full model.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5c3e", "#5e3c99", "#8a8a00")
+SERIES_DARK = ("#5db3ec", "#ff9052", "#35c99e", "#e7a4cb", "#f4b740", "#8ed2fa", "#c7a27c", "#b39ddb", "#c8c84a")
 COLOURS = {INK: "--ink", MUTED: "--muted", LINE: "--line", **{c: f"--c{n}" for n, c in enumerate(SERIES)}}
 COLOUR_MAP = "cividis"  # of shares: even in lightness, for any kind of colour vision
 _DPI = 160
+_FREE_ROWS, _LEGEND_ROW = 2, 0.18  # rows of a legend that every figure has room for, inches of each further one
 _WIDTH, _HEIGHT = 4.9, 2.9  # inches: small enough for text to be read when a phone shows the whole width
 
 RC: Any = {  # matplotlib types its keys one by one
@@ -108,12 +111,19 @@ def log_scale_if_wide(axes: Axes, values: Sequence[float]) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def legend(axes: Axes, most: int = 8) -> None:
-    """Add a legend if there are several lines; below the axes, so that it covers nothing."""
+def legend(axes: Axes, most: int = len(SERIES) + 1) -> None:
+    """Add a legend if there are several lines; below the axes, so that it covers nothing.
+
+    The figure grows with a legend of many rows, which would otherwise take the height from the axes.
+    """
     handles, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1:
-        columns = 1 if max(map(len, labels)) > 34 else 2
-        axes.legend(handles[:most], labels[:most], loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns)
+    if len(labels) < 2:
+        return
+    columns = 1 if max(map(len, labels)) > 34 else 2
+    axes.legend(handles[:most], labels[:most], loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns)
+    rows = math.ceil(min(len(labels), most) / columns)
+    if rows > _FREE_ROWS and isinstance(axes.figure, Figure):
+        axes.figure.set_figheight(axes.figure.get_figheight() + _LEGEND_ROW * (rows - _FREE_ROWS))
 
 
 def svg(figure: ReportFigure) -> str:

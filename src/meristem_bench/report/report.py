@@ -15,7 +15,7 @@ from meristem.errors import FileError
 from meristem.io.atomic import replace_file
 from meristem_bench.report.architecture_figure import architecture_figure
 from meristem_bench.report.curve_figures import curve_figures, headline_metric
-from meristem_bench.report.experiments import Experiment, group_by_experiment
+from meristem_bench.report.experiments import Experiment, group_by_experiment, spread
 from meristem_bench.report.figure_style import RC, SERIES, ReportFigure, inline, png, svg
 from meristem_bench.report.page import PageFigure, Section, Table, page
 from meristem_bench.report.page_text import legible
@@ -23,9 +23,10 @@ from meristem_bench.report.reported_run import FloatArray
 from meristem_bench.report.run_reader import read_runs
 from meristem_bench.report.structure_figures import structure_figures
 from meristem_bench.report.tradeoff_figures import tradeoff_figures
-from meristem_bench.show.formatting import blocks_text, mean_and_deviation
+from meristem_bench.runs.task_metric import TaskMetric
+from meristem_bench.show.formatting import blocks_text, count_text, mean_and_deviation, savings_text
 
-_MOST_IN_DETAIL = 4  # experiments whose structure is drawn; more would bury the comparison
+_MOST_IN_DETAIL = 6  # experiments whose structure is drawn; more would bury the comparison
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,14 @@ def _content(experiments: Sequence[Experiment]) -> Iterator[tuple[str, list[Repo
 
 
 def _detailed(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """The experiments whose network grew."""
-    return [experiment for experiment in experiments if not experiment.first.is_full_model and experiment.first.records]
+    """The experiments but the full model, those whose network has changed first."""
+    smaller = [each for each in experiments if not each.first.is_full_model and each.first.records]
+    return sorted(smaller, key=lambda each: not _changed(each))
+
+
+def _changed(experiment: Experiment) -> bool:
+    widths = [experiment.column("widths", name).mean for name in experiment.first.names("widths")]
+    return any(np.nanmin(column) < np.nanmax(column) for column in widths if np.isfinite(column).any())
 
 
 def _title(experiments: Sequence[Experiment]) -> str:
@@ -142,25 +149,23 @@ def _results(experiments: Sequence[Experiment]) -> Table | None:
     finished = [experiment for experiment in experiments if len(experiment.finals("params_frac"))]
     if headline is None or not finished:
         return None
-    scale = headline.shown(1.0)
     columns: list[tuple[str, list[str]]] = [
         ("", [experiment.title for experiment in finished]),
         ("seeds", [str(len(experiment.finals("params_frac"))) for experiment in finished]),
-        (f"test {headline.title}", [_spread(scale * each.finals("test", headline.name), 2) for each in finished]),
-        ("parameters", [_count(experiment.finals("params")) for experiment in finished]),
-        ("% of full", [_spread(100 * experiment.finals("params_frac"), 1) for experiment in finished]),
+        (f"test {headline.title}", _scores(finished, headline)),
+        ("parameters", [_params(experiment) for experiment in finished]),
         ("macs, %", [_spread(100 * experiment.finals("macs_frac"), 1) for experiment in finished]),
-        ("spend, %", [_spread(100 * experiment.finals("spend_frac"), 1) for experiment in finished]),
-        ("with growing, %", [_spread(100 * experiment.spends, 1) for experiment in finished]),
+        ("savings", [_savings(experiment.finals("spend_frac")) for experiment in finished]),
+        ("with growing", [_savings(experiment.spends) for experiment in finished]),
         ("minutes", [_spread(experiment.finals("seconds") / 60, 1) for experiment in finished]),
         ("blocks", [_blocks_of(experiment) for experiment in finished]),
     ]
-    if columns[7][1] == columns[6][1]:  # no run trains a network from scratch that another run has grown
-        del columns[7]
+    if columns[6][1] == columns[5][1]:  # no run trains a network from scratch that another run has grown
+        del columns[6]
     filled = [column for column in columns if any(column[1])]
     caption = (
-        "The final networks, on the test data; ± is the deviation over seeds. Shares are of the full model, spend is "
-        "of its training."
+        "The final networks, on the test data; ± is the deviation over seeds. Shares are of the full model; in "
+        "brackets after a score is its change from the full model's; savings: how many times less training has cost."
     )
     rows = tuple(zip(*(texts for _, texts in filled), strict=True))
     return Table("Results", caption, tuple(title for title, _ in filled), rows)
@@ -171,9 +176,27 @@ def _spread(values: FloatArray, digits: int) -> str:
     return mean_and_deviation(finite, digits) if finite else "not known"
 
 
-def _count(values: FloatArray) -> str:
-    finite = values[np.isfinite(values)]
-    return f"{finite.mean():,.0f}" if len(finite) else "not known"
+def _scores(finished: Sequence[Experiment], metric: TaskMetric) -> list[str]:
+    """The test metric of every experiment, with its change from the full model of the same name if that is there."""
+    values = [metric.shown(1.0) * experiment.finals("test", metric.name) for experiment in finished]
+    means = [float(spread(each).mean) for each in values]
+    full = {each.first.name: mean for each, mean in zip(finished, means, strict=True) if each.first.is_full_model}
+    changes = [mean - full.get(each.first.name, np.nan) for each, mean in zip(finished, means, strict=True)]
+    return [
+        f"{_spread(each, 2)} ({change:+.2f})" if np.isfinite(change) else _spread(each, 2)
+        for each, change in zip(values, changes, strict=True)
+    ]
+
+
+def _params(experiment: Experiment) -> str:
+    counts, shares = (experiment.finals(key) for key in ("params", "params_frac"))
+    known = [float(count) for count in counts if np.isfinite(count)]
+    return f"{count_text(known)} ({_spread(100 * shares, 1)} %)" if known else "not known"
+
+
+def _savings(spends: FloatArray) -> str:
+    known = [1 / float(spend) for spend in spends if np.isfinite(spend) and spend > 0]
+    return savings_text(known) if known else "not known"
 
 
 def _blocks_of(experiment: Experiment) -> str:

@@ -52,6 +52,12 @@ def _groups(experiment: Experiment) -> list[str]:
     return [name for name in experiment.first.width_groups if all(name in run.full for run in experiment.runs)]
 
 
+def _shades(count: int) -> FloatArray:
+    """Colours from the first (dark) to the last (light) of some groups."""
+    shades: FloatArray = colormaps[COLOUR_MAP](np.linspace(0.05, 0.95, count))
+    return shades
+
+
 def _edges(epochs: FloatArray) -> tuple[float, float]:
     return float(epochs[0]) - 0.5, float(epochs[-1]) + 0.5
 
@@ -120,11 +126,11 @@ def _stages(experiment: Experiment, prefix: str) -> ReportFigure | None:
     top = _scale_end(100 * _mean_shares(experiment, [name for _, names in members for name in names]))
     rows = -(-len(members) // columns)
     figure, panels = new_figure(rows, columns, height=max(2.2, 0.7 + 1.3 * rows), sharex=True, sharey=True)
-    for number, (axes, (title, names)) in enumerate(zip(panels, members, strict=False)):
+    for axes, (title, names) in zip(panels, members, strict=False):
         shares = 100 * _mean_shares(experiment, names)
-        colour = SERIES[number % len(SERIES)]
-        axes.fill_between(experiment.epochs, shares.min(0), shares.max(0), color=colour, alpha=0.22, linewidth=0)
-        axes.plot(experiment.epochs, shares.mean(0), color=colour, **point_marker(experiment.epochs))
+        for share, shade in zip(shares, _shades(len(names)), strict=True):
+            axes.plot(experiment.epochs, share, color=shade, linewidth=1.0, **point_marker(experiment.epochs))
+        axes.plot(experiment.epochs, shares.mean(0), color=INK, linewidth=1.4, linestyle=(0, (4, 2)))
         axes.set_title(title, fontsize=7.5, loc="left")
         axes.set_ylim(0, top)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
@@ -133,8 +139,8 @@ def _stages(experiment: Experiment, prefix: str) -> ReportFigure | None:
     figure.supxlabel("epoch", fontsize=9)
     figure.supylabel("retained, % of units", fontsize=9)
     caption = (
-        "The same by stage, a stage being what works at one resolution (or one block), named by its first group: the "
-        "mean of its groups, and the band from the narrowest to the widest."
+        "The same by stage, a stage being what works at one resolution (or one block), named by its first group: a "
+        "line for each of its groups, from the first (dark) to the last (light), and dashed their mean."
     )
     return ReportFigure(f"{prefix}stages", "Retained width of each stage", caption, figure)
 
@@ -143,24 +149,35 @@ def _stages(experiment: Experiment, prefix: str) -> ReportFigure | None:
 
 
 def _temperature(experiment: Experiment, prefix: str) -> ReportFigure | None:
-    groups = [name for name in _groups(experiment) if experiment.column("temperature", name).has_values]
-    values = np.array([experiment.column("temperature", name).mean for name in groups])
-    if not groups or np.nanmax(values) == np.nanmin(values):
+    """The mean temperature of each group: of all its units, as the paper averages it, and of those that live."""
+    live = _group_means(experiment, "temperature")
+    if not len(live) or np.nanmax(live) == np.nanmin(live):
         return None
-    figure, (axes,) = new_figure()
-    shades = colormaps[COLOUR_MAP](np.linspace(0.05, 0.95, len(groups)))
-    for row, shade in zip(values, shades, strict=True):
-        axes.plot(experiment.epochs, row, color=shade, linewidth=1.1, **point_marker(experiment.epochs))
-    log_scale_if_wide(axes, [float(value) for value in values[np.isfinite(values)]])
-    label_epochs(axes, "temperature, mean of live units")
-    bar = figure.colorbar(ScalarMappable(Normalize(1, max(2, len(groups))), COLOUR_MAP), ax=axes, pad=0.02, aspect=30)
+    every = _group_means(experiment, "temperature_with_absent")  # runs of an early version have none
+    parts = [("all units", every), ("live units", live)] if len(every) else [("live units", live)]
+    figure, panels = new_figure(1, len(parts), sharey=True)
+    for axes, (title, values) in zip(panels, parts, strict=True):
+        for row, shade in zip(values, _shades(len(values)), strict=True):
+            axes.plot(experiment.epochs, row, color=shade, linewidth=1.1, **point_marker(experiment.epochs))
+        label_epochs(axes, "")
+        axes.set_title(title, loc="left")
+    log_scale_if_wide(panels[0], [float(value) for _, values in parts for value in values[np.isfinite(values)]])
+    panels[0].set_ylabel("temperature, mean of the group")
+    scale = ScalarMappable(Normalize(1, max(2, len(live))), COLOUR_MAP)
+    bar = figure.colorbar(scale, ax=panels, pad=0.02, aspect=30)
     bar.set_label("group, from input to output")
     bar.outline.set_visible(False)
     caption = (
-        "The mean temperature of each group's live units: it rises with the epochs a unit has lived, and the higher it "
-        "is, the harder its gate."
+        "The mean temperature of each group's units: it rises with the epochs a unit has lived, and the higher it is, "
+        "the harder its gate. That of absent units stays where it was, so a group of which few units live stays low."
     )
     return ReportFigure(f"{prefix}temperature", "Temperature of each layer", caption, figure)
+
+
+def _group_means(experiment: Experiment, key: str) -> FloatArray:
+    """One row for each group that has a value, over the seeds."""
+    columns = [experiment.column(key, name) for name in _groups(experiment)]
+    return np.array([column.mean for column in columns if column.has_values])
 
 
 # --- blocks ---

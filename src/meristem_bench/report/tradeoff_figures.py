@@ -25,25 +25,34 @@ _MIN_RANGE = 0.005  # of costs, as a share of the full model
 
 
 def tradeoff_figures(experiments: Sequence[Experiment]) -> Iterator[ReportFigure]:
-    """A figure per kind of cost; none if fewer than two experiments are finished."""
+    """A figure per kind of cost; none if fewer than two experiments are finished.
+
+    The full model is a line across the figure: at 100 % it would press the others together.
+    """
     headline = headline_metric(experiments)
     finished = [experiment for experiment in experiments if len(experiment.finals("params_frac"))]
-    if headline is None or len(finished) < 2:
+    smaller = [experiment for experiment in finished if not experiment.first.is_full_model]
+    if headline is None or len(smaller) < 2:
         return
     arms = group_by_arm(finished)
     for key, word, label in _AXES:
-        costs = [float(spread(_costs(experiment, key)).mean) for experiment in finished]
+        costs = [float(spread(_costs(experiment, key)).mean) for experiment in smaller]
         if not max(costs) - min(costs) > _MIN_RANGE:  # all in one column: the table shows it better
             continue
         figure, (axes,) = new_figure(height=3.3)
-        for (title, points), colour, mark in zip(arms, colours(len(arms)), cycle(_MARKS), strict=False):
-            _curve(axes, [_point(experiment, key, headline) for experiment in points], title, colour, mark)
+        for (title, experiments), colour, mark in zip(arms, colours(len(arms)), cycle(_MARKS), strict=False):
+            points = [_point(experiment, key, headline) for experiment in experiments]
+            if experiments[0].first.is_full_model:
+                axes.axhline(points[0][1], color=colour, linewidth=1, linestyle=(0, (5, 2)), label=title)
+            else:
+                _curve(axes, points, title, colour, mark)
         axes.set_xlabel(label)
         axes.set_ylabel(f"test {headline.title}")
         legend(axes)
+        full = "; the dashed line is the full model" if len(finished) > len(smaller) else ""
         caption = (
             f"Each point is an experiment: the {headline.name} of its final networks on the test data against their "
-            f"{word}; bars are deviations over seeds."
+            f"{word}; bars are deviations over seeds{full}."
         )
         yield ReportFigure(f"tradeoff-{word}", f"{capitalised(headline.name)} against {word}", caption, figure)
 

@@ -39,6 +39,16 @@ def trains_full_model(method: str) -> bool:
         return False
 
 
+def savings(result: Mapping[str, Any]) -> float:
+    """How many times less the training has cost than that of the full model for the same steps.
+
+    >>> savings({"spend_frac": 0.25})
+    4.0
+    """
+    spend = float(result["spend_frac"])
+    return 1 / spend if spend else float("inf")
+
+
 def make_result(run: Run, grower: Grower, seconds: float, metrics: Mapping[str, float]) -> Result:
     """What the run gave, beside what is known of the full model without training it."""
     space, last = grower.space, grower.records[-1]

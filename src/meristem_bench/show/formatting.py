@@ -1,10 +1,12 @@
-"""Numbers as people read them: percent, times, blocks per stage, a mean with its deviation."""
+"""Numbers as people read them: percent, times, counts, savings, blocks per stage, a mean with its deviation."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+
+_FEWEST_IN_MILLIONS = 10_000  # fewer would leave one digit of three decimals
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -40,3 +42,24 @@ def mean_and_deviation(values: Sequence[float], digits: int) -> str:
     several = len(values) > 1 and all(map(math.isfinite, values))  # a perplexity that overflowed has no deviation
     deviation = f"{statistics.stdev(values) if several else 0.0:.{digits}f}"
     return f"{mean} ± {deviation}" if float(deviation) else mean
+
+
+def count_text(counts: Sequence[float]) -> str:
+    """The mean and the deviation of large counts, in millions where that leaves digits to read.
+
+    >>> count_text([754_000.0, 759_000.0]), count_text([14_728_266.0]), count_text([1234.0])
+    ('0.756 ± 0.004M', '14.73M', '1,234')
+    """
+    mean = statistics.mean(counts)
+    if mean < _FEWEST_IN_MILLIONS:
+        return f"{mean:,.0f}"
+    return f"{mean_and_deviation([count / 1e6 for count in counts], 3 if mean < 1e7 else 2)}M"
+
+
+def savings_text(savings: Sequence[float]) -> str:
+    """How many times less training costs than that of the full model.
+
+    >>> savings_text([4.95]), savings_text([4.83, 5.07])
+    ('4.95x', '4.95 ± 0.17x')
+    """
+    return f"{mean_and_deviation(savings, 2)}x"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from meristem_bench.runs.result import trains_full_model
+from meristem_bench.runs.result import savings, trains_full_model
 from meristem_bench.runs.task_metric import TaskMetric, headline
-from meristem_bench.show.formatting import blocks_text, clock, mean_and_deviation, percent
+from meristem_bench.show.formatting import blocks_text, clock, count_text, mean_and_deviation, percent, savings_text
 
 
 def result_table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> str:
@@ -15,6 +16,7 @@ def result_table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> 
     full, metric = result["full"], headline(result)
     mine, theirs = (float(each["test"][metric.name]) for each in (result, dense or result))
     not_trained, total = "not trained", result.get("total_spend_frac", result["spend_frac"])
+    needs_another = total - result["spend_frac"] > 1e-9  # it trains what another run has grown
     rows = [
         (
             f"test {metric.name}",
@@ -31,7 +33,8 @@ def result_table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> 
             f"{full['spend_macs']:.3g}",
             percent(result["spend_frac"]),
         ),
-        *([("with growing", "", "", percent(total))] if total - result["spend_frac"] > 1e-9 else []),
+        ("savings", savings_text([savings(result)]), savings_text([1.0]), ""),
+        *([("with growing", savings_text([1 / total]), "", percent(total))] if needs_another else []),
         (
             "time",
             clock(result["seconds"]),
@@ -45,35 +48,67 @@ def result_table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> 
 
 
 def comparison_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str:
-    """A line per experiment: its title, and means and deviations of its results over the seeds."""
-    metric = next(headline(results[0]) for _, results in rows if results)
+    """A line per experiment: its title, and means and deviations of its results over the seeds.
+
+    Where the full model was trained, too, the change of the test metric from it is in brackets.
+    """
+    rows = [(title, results) for title, results in rows if results]
+    metric = headline(rows[0][1][0])
+    validated = any(_values(results, "validation", metric) for _, results in rows)
     deep = any(result.get("blocks") for _, results in rows for result in results)
-    splits = [split for split in ("validation", "test") if any(_values(results, split, metric) for _, results in rows)]
-    lines: list[tuple[str, ...]] = [
-        (
-            *("", "seeds", *(f"{split} {metric.title}" for split in splits), *(["blocks"] if deep else [])),
-            *("parameters, %", "macs, %", "spend, %", "minutes"),
-        )
-    ]
+    head = (
+        *("", "seeds", *(["validation"] if validated else []), f"test {metric.title}", *(["blocks"] if deep else [])),
+        *("parameters", "macs, %", "savings", "minutes"),
+    )
+    full, lines = _full_model_means(rows, metric), [head]
     for title, results in rows:
-        if results:
-            shares = [[100 * result[key] for result in results] for key in ("params_frac", "macs_frac", "spend_frac")]
-            networks = dict.fromkeys(blocks_text(result.get("blocks") or {}) for result in results)
-            scores = [_values(results, split, metric) for split in splits]
-            lines.append(
-                (
-                    *(title, str(len(results))),
-                    *(mean_and_deviation(values, 2) if values else "" for values in scores),
-                    *([", ".join(networks)] if deep else []),
-                    *(mean_and_deviation(share, 1 if max(share) >= 10 else 2) for share in shares),
-                    mean_and_deviation([result["seconds"] / 60 for result in results], 1),
-                )
+        validation = _values(results, "validation", metric)
+        networks = dict.fromkeys(blocks_text(result.get("blocks") or {}) for result in results)
+        lines.append(
+            (
+                *(title, str(len(results))),
+                *([mean_and_deviation(validation, 2) if validation else ""] if validated else []),
+                _score(results, metric, full.get(results[0].get("name"))),
+                *([", ".join(networks)] if deep else []),
+                *_costs(results),
             )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    first, *others = widths
+        )
+    first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join([f"{line[0]:{first}}", *(f"{cell:>{width}}" for cell, width in zip(line[1:], others, strict=True))])
         for line in lines
+    )
+
+
+def _full_model_means(
+    rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], metric: TaskMetric
+) -> dict[str | None, float]:
+    """The mean test metric of the full model, for each recipe that has trained it."""
+    means = {}
+    for _, results in rows:
+        values = _values(results, "test", metric)
+        if values and trains_full_model(str(results[0].get("method"))):
+            means[results[0].get("name")] = statistics.mean(values)
+    return means
+
+
+def _score(results: Sequence[Mapping[str, Any]], metric: TaskMetric, full: float | None) -> str:
+    values = _values(results, "test", metric)
+    if not values:
+        return ""
+    change = "" if full is None else f" ({statistics.mean(values) - full:+.2f})"
+    return f"{mean_and_deviation(values, 2)}{change}"
+
+
+def _costs(results: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
+    """Parameters, macs, what was saved in training, and minutes."""
+    params_frac = statistics.mean(result["params_frac"] for result in results)
+    macs = [100 * result["macs_frac"] for result in results]
+    return (
+        f"{count_text([result['params'] for result in results])} ({percent(params_frac)})",
+        mean_and_deviation(macs, 1 if max(macs) >= 10 else 2),
+        savings_text([savings(result) for result in results]),
+        mean_and_deviation([result["seconds"] / 60 for result in results], 1),
     )
 
 

@@ -43,6 +43,7 @@ _TAGS = {
     "widths": "width/{}",
     "blocks": "blocks/{}",
     "temperature": "temperature/{}",
+    "temperature_with_absent": "temperature_with_absent/{}",
     "scores": "scores/{}",
 }
 

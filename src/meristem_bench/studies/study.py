@@ -21,12 +21,14 @@ from meristem.io.atomic import replace_file
 from meristem.methods import parse_method
 from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.result import Result, finished_result
+from meristem_bench.runs.result import Result, finished_result, savings
 from meristem_bench.runs.run import Run
+from meristem_bench.show.formatting import blocks_text
 
 GROWN = "grown"  # the arm that is run with the method of the run itself
 UNIFORM = "uniform"
-_COLUMNS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "total_spend_frac", "seconds")
+_NUMBERS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "total_spend_frac", "seconds")
+_HEAD = ("budget", "arm", "seed", "metric", "validation", "test", *_NUMBERS, "savings", "blocks")
 
 
 @dataclass(frozen=True)
@@ -166,13 +168,14 @@ class Study:
         def write(beside: Path) -> None:
             with beside.open("w", newline="", encoding="utf-8") as file:
                 lines = csv.writer(file)
-                lines.writerow(["budget", "arm", "seed", "metric", "validation", "test", *_COLUMNS])
+                lines.writerow(_HEAD)
                 for case in self.cases():
                     if result := self.result(case):
                         budget, metric = case.budget.text if case.budget else "", result["headline"]
-                        numbers = [result.get(column, "") for column in _COLUMNS]
+                        numbers = [result.get(column, "") for column in _NUMBERS]
                         values = [(result.get(split) or {}).get(metric, "") for split in ("validation", "test")]
-                        lines.writerow([budget, case.arm, case.seed, metric, *values, *numbers])
+                        more = savings(result), blocks_text(result.get("blocks") or {})
+                        lines.writerow([budget, case.arm, case.seed, metric, *values, *numbers, *more])
 
         replace_file(path, write)
         return path

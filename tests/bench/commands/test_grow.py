@@ -82,7 +82,7 @@ def test_the_default_recipe_runs_without_any_argument(
     assert shown.startswith("digits: budget params 36%")
     for wanted in ("epoch 1/1", "loss", "accuracy", "width", "(plan", "spend", "left"):
         assert wanted in shown
-    for row in ("test accuracy", "parameters", "macs per sample", "macs of training", "time"):
+    for row in ("test accuracy", "parameters", "macs per sample", "macs of training", "savings", "time"):
         assert re.search(rf"^{row} ", shown, re.MULTILINE)
     assert "not trained" in shown
     assert "Everything is in runs/digits-seed0; the network itself in runs/digits-seed0/model\n" in shown
@@ -169,10 +169,14 @@ def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPa
     progress = ProgressDisplay(shown, plain=True)
     space = meristem.trace(run.model(), torch.randn(2, 6))
     attributes = {"epoch": 1, "expected_spend_frac": 0.25, "space": space, "method": meristem.Method()}
+    attributes["expected_costs"] = {"macs": (0.1, 0.7)}
     grower = type("Grower", (), attributes)
     progress.start(run, grower)  # type: ignore[arg-type]
     head = shown.getvalue()
-    assert head.splitlines()[1] == "resumed after epoch 1"
+    assert head.splitlines()[1:] == [
+        "The budget leaves macs free: the final network will have 10.0 % to 70.0 % of them",
+        "resumed after epoch 1",
+    ]
     progress.batch(1, 2)
     progress.epoch(record(2))
     progress.batch(1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -20,7 +21,7 @@ from meristem_bench.report.experiments import group_by_experiment
 from meristem_bench.report.figure_style import ReportFigure
 from meristem_bench.report.report import write_report
 from meristem_bench.report.run_reader import read_reported_run
-from meristem_bench.report.structure_figures import stage_members
+from meristem_bench.report.structure_figures import stage_members, structure_figures
 from meristem_bench.report.tradeoff_figures import tradeoff_figures
 from run_folders import write_run
 
@@ -64,6 +65,19 @@ def test_several_runs_are_overlaid_and_compared(several: Path) -> None:
     for title in ("grown, params=40%", "grown, params=70%", "uniform, params=40%"):
         assert title in text
     assert "±" in text
+
+
+def test_results_have_the_columns_of_the_command(runs: Path, tmp_path: Path) -> None:
+    """The change from the full model, parameters with their share, savings; with growing where it is not the same."""
+    dense = write_run(tmp_path / "dense", method="dense")
+    report = write_report([runs / "study", dense], tmp_path / "out")
+    text = report.page.read_text(encoding="utf-8")
+    heads = re.findall(r"<th(?: [^>]*)?>(.*?)</th>", text.partition("</table>")[0])
+    assert heads == ["", "seeds", "test accuracy, %", "parameters", "macs, %", "savings", "minutes"]
+    full = re.search(r"full model</td>.*?</tr>", text, re.DOTALL)
+    assert full is not None
+    assert re.findall(r"[(]([+]0.00|100.0 %)[)]|(1.00x)", full[0]) == [("+0.00", ""), ("100.0 %", ""), ("", "1.00x")]
+    assert re.search(r"±.*[(]-\d+[.]\d\d[)]", text)
 
 
 def test_the_page_needs_nothing_else(single: Path, several: Path) -> None:
@@ -255,6 +269,11 @@ def test_each_total_is_a_share_of_its_own_full_model(tmp_path: Path) -> None:
     uniform = read_reported_run(write_run(tmp_path / "u", epochs=4, method="uniform"))
     same = curve_figures(group_by_experiment([reported[0], uniform]))
     assert texts(figure(list(same), "total-macs")).count("full model") == 1
+    dense = read_reported_run(write_run(tmp_path / "dense", epochs=4, method="dense"))
+    trained = list(curve_figures(group_by_experiment([reported[0], dense])))
+    assert texts(figure(trained, "total-macs")).count("full model") == 1
+    (axes,) = figure(trained, "epoch-macs").figure.axes
+    assert axes.get_legend_handles_labels()[1].count("full model") == 1
 
 
 def test_a_curve_joins_only_what_differs_in_the_budget(tmp_path: Path) -> None:
@@ -274,6 +293,61 @@ def test_costs_of_several_are_of_one_kind(tmp_path: Path) -> None:
     (axes,) = figure(list(curve_figures(group_by_experiment(reported))), "cost").figure.axes
     assert axes.get_ylabel() == "macs, % of the full model"
     assert axes.lines[0].get_ydata()[0] == pytest.approx(100 * reported[0].column("macs_frac")[0])
+
+
+def test_the_full_model_is_a_line_across_a_trade_off(tmp_path: Path) -> None:
+    """At 100 % of everything it would press the others together."""
+    small = [write_run(tmp_path / budget, epochs=4, budget=f"params={budget}%") for budget in ("30", "60")]
+    reported = [read_reported_run(path) for path in (*small, write_run(tmp_path / "dense", epochs=4, method="dense"))]
+    (axes,) = figure(list(tradeoff_figures(group_by_experiment(reported))), "tradeoff-macs").figure.axes
+    assert axes.get_xlim()[1] < 80
+    (level,) = (drawn for drawn in axes.lines if drawn.get_label() == "full model")
+    assert set(level.get_ydata()) == {100 * reported[2].result["test"]["accuracy"]}  # type: ignore[index]
+    assert list(tradeoff_figures(group_by_experiment(reported[1:]))) == []  # one point is no trade-off
+
+
+def test_a_stage_has_a_line_for_each_of_its_groups_and_one_for_their_mean(runs: Path) -> None:
+    (experiment,) = group_by_experiment([read_reported_run(runs / "study" / "a")])
+    members = stage_members(experiment.first, experiment.first.width_groups)
+    panels = figure(list(structure_figures(experiment)), "stages").figure.axes
+    for axes, (_, names) in zip(panels, members, strict=False):
+        *groups, mean = [np.asarray(drawn.get_ydata()) for drawn in axes.lines]
+        assert len(groups) == len(names)
+        assert mean == pytest.approx(np.mean(groups, axis=0))
+
+
+def test_temperatures_are_of_all_units_and_of_the_live_ones(runs: Path, tmp_path: Path) -> None:
+    """As the paper averages them over a layer, and of the live ones alone; early runs have recorded only these."""
+    run = read_reported_run(write_run(tmp_path / "new", method="paper"))
+    every, live, _ = figure(list(structure_figures(*group_by_experiment([run]))), "temperature").figure.axes
+    assert [axes.get_title(loc="left") for axes in (every, live)] == ["all units", "live units"]
+    group = run.width_groups[0]
+    assert every.lines[0].get_ydata() == pytest.approx(run.column("temperature_with_absent", group))
+    assert live.lines[0].get_ydata() == pytest.approx(run.column("temperature", group))
+    assert (run.column("temperature_with_absent", group) <= run.column("temperature", group) + 1e-9).all()
+    old = dataclasses.replace(run, records=tuple({**each, "temperature_with_absent": {}} for each in run.records))
+    alone, _ = figure(list(structure_figures(*group_by_experiment([old]))), "temperature").figure.axes
+    assert alone.get_title(loc="left") == "live units"
+
+
+def test_what_has_grown_is_drawn_before_what_has_not(tmp_path: Path) -> None:
+    """Of many experiments only some are drawn in detail; a fixed network has nothing to show there."""
+    write_run(tmp_path / "runs" / "a", epochs=4, method="uniform")
+    write_run(tmp_path / "runs" / "b", epochs=4)
+    text = write_report([tmp_path / "runs"], tmp_path / "out").page.read_text(encoding="utf-8")
+    assert re.findall(r"What grew: (\w+)", text) == ["grown", "uniform"]
+
+
+def test_the_arms_of_all_ablations_have_colours_of_their_own(tmp_path: Path) -> None:
+    """Eight arms and the full model, all in the legend, and room for it below the curves."""
+    reported = [read_reported_run(write_run(tmp_path / "0", epochs=4, method="dense"))]
+    reported += [read_reported_run(write_run(tmp_path / str(lr), epochs=4, lr=lr)) for lr in range(1, 9)]
+    drawn = figure(list(curve_figures(group_by_experiment(reported))), "accuracy").figure
+    (axes,) = drawn.axes
+    curves = [line for line in axes.lines if len(np.asarray(line.get_xdata())) > 1]
+    assert len({line.get_color() for line in curves}) == 9
+    assert len(axes.get_legend().get_texts()) == 9  # type: ignore[union-attr]
+    assert drawn.get_figheight() > 3
 
 
 def figure(figures: list[ReportFigure], name: str) -> ReportFigure:

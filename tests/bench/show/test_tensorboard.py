@@ -73,6 +73,7 @@ def assert_shows(written: Graphs, records: list[dict[str, Any]], units: float = 
         "run/peak_bytes": [record["peak_bytes"] for record in records],
         f"width/{group}": [record["widths"][group] / units for record in records],
         f"temperature/{group}": [record["temperature"][group] for record in records],
+        f"temperature_with_absent/{group}": [record["temperature_with_absent"][group] for record in records],
         f"scores/{group}/max": [record["scores"][group]["max"] for record in records],
         "structure/grown": [record["grown"] for record in records],
         "structure/frozen": [float(record["frozen"]) for record in records],

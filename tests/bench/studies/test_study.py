@@ -18,7 +18,6 @@ from meristem_bench.cli import main
 from meristem_bench.recipes.deep import basic3_resnet_cifar10_short
 from meristem_bench.runs.folder import Folder
 from meristem_bench.show.formatting import mean_and_deviation
-from meristem_bench.show.result_tables import comparison_table
 from meristem_bench.studies import execution
 from meristem_bench.studies.study import Study
 from tiny_recipe import SLOW, tiny_recipe
@@ -151,6 +150,8 @@ def test_a_sweep_has_a_grown_a_uniform_and_a_direct_network_for_each_budget(
         (f"params={share}%", arm) for share in (30, 60) for arm in ("grown", "uniform", "direct")
     ]
     assert all(float(row["params_frac"]) <= float(row["budget"][7:-1]) / 100 for row in rows)
+    assert all(float(row["savings"]) == pytest.approx(1 / float(row["spend_frac"])) for row in rows)
+    assert {row["blocks"] for row in rows} == {""}
     # Groups in step end with the uniform widths: that network is not trained a second time.
     assert not Path("out/params=30%/direct-seed0").exists()
     assert rows[1]["test"] == rows[2]["test"]
@@ -316,25 +317,6 @@ def test_several_runs_are_not_put_into_the_folder_of_one(capsys: pytest.CaptureF
 def test_bad_input(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert message in refusal(capsys, *words.split())
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
-
-
-def test_a_table_of_nothing_but_one_seed() -> None:
-    result = {
-        "headline": "miou",
-        "test": {"miou": 0.5},
-        "params_frac": 0.1,
-        "macs_frac": 0.2,
-        "spend_frac": 0.3,
-        "seconds": 90,
-    }
-    assert comparison_table([("a", [result]), ("b", [])]).splitlines()[1].split() == [
-        *"a1",
-        "50.00",
-        "10.0",
-        "20.0",
-        "30.0",
-        "1.5",
-    ]
 
 
 def test_a_table_of_a_metric_that_overflowed() -> None:
