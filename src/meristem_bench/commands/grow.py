@@ -67,7 +67,7 @@ def _run_with_dense(
     result = _result(args, run, folder, progress)
     if run.growth.policies.ignores_budget or not (args.with_dense or folder.dense.description.exists()):
         return result, None
-    return result, _result(args, run.replace(method="dense"), folder.dense, progress)
+    return result, _result(args, run.replace(method="dense", cost_of=None), folder.dense, progress)
 
 
 def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: ProgressDisplay) -> Result:

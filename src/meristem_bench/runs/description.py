@@ -16,8 +16,8 @@ from meristem_bench.runs.run import Run
 from meristem_bench.runs.settings import plain_defaults
 
 # Settings that do not decide the outcome: a run may go on with others. What lies under a path does decide it, but that
-# is found out in another way: by the number of steps, and by the widths a checkpoint was made with.
-CHANGEABLE_ON_RESUME = ("data_dir", "workers", "widths")
+# is found out in another way: by the number of steps, and by the widths and epochs a checkpoint was made with.
+CHANGEABLE_ON_RESUME = ("data_dir", "workers", "widths", "cost_of")
 
 
 def description(run: Run) -> dict[str, Any]:

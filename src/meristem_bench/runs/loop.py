@@ -33,9 +33,9 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
     if not folder.checkpoint.exists():
         folder.history.unlink(missing_ok=True)  # of a run that was killed in its first epoch
     training = build(run, folder.history)
-    grower = training.grower
+    described, run, grower = run, training.run, training.grower
     if not folder.description.exists():
-        folder.write_description(description(run))
+        folder.write_description(description(described))
     if not folder.space.exists():
         write_json(folder.space, outline(grower.space))
     if folder.checkpoint.exists():
@@ -58,7 +58,7 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
         observer.epoch(record)
     grower.save(folder.model)
     test_metrics = evaluate(run, training.data, grower.export(), "test")
-    result = make_result(run, grower, training.seconds, test_metrics)
+    result = make_result(described, grower, training.seconds, test_metrics)
     write_json(folder.result, result)
     return result
 

@@ -15,10 +15,12 @@ from torch import Tensor, nn, optim
 from meristem.control.method import Method
 from meristem.errors import FileError, MeristemError, TraceError
 from meristem.grower import Grower
+from meristem.grower_checks import samples_of_a_step
 from meristem.space.space import Space
 from meristem.tracing.trace import trace
 from meristem_bench.runs.data import Data
 from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
+from meristem_bench.runs.equal_cost import at_equal_cost
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.lr_schedule import factor_with_warmup
 from meristem_bench.runs.machine import Network, compiled
@@ -81,10 +83,13 @@ class Training:
 
 
 def build(run: Run, history: Path | None) -> Training:
-    """Make all pieces of a run from its seed. Nothing is written but an empty history."""
+    """Make all pieces of a run from its seed. Nothing is written but an empty history.
+
+    The run of the training is the one given, with its epochs set where it shall cost what another has cost.
+    """
     device = run.machine.prepare()
     data = load_data(run)
-    example, steps = tuple(value.to(device) for value in data.example), data.steps(run.batch) * run.epochs
+    example = tuple(value.to(device) for value in data.example)
     torch.manual_seed(run.seed)
     np.random.seed(run.seed % 2**32)
     random.seed(run.seed)
@@ -92,16 +97,21 @@ def build(run: Run, history: Path | None) -> Training:
     if run.machine.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = run.optimizer.build(model)
+    space, method = trace_model(run, model, example), method_of(run)
+    if run.growth.cost_of is not None:
+        epoch_samples = data.steps(run.batch) * samples_of_a_step(example, run.batch)
+        run = at_equal_cost(run, method, space, epoch_samples)
+    steps = data.steps(run.batch) * run.epochs
     scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
     grower = Grower(
         model,
         optimizer,
         example,
-        space=trace_model(run, model, example),
+        space=space,
         budget=run.growth.budget,
         epochs=run.epochs,
         fine_tune=run.fine_tuning.epochs,
-        method=method_of(run),
+        method=method,
         seed=run.seed,
         batch_size=run.batch,
         history=history,
