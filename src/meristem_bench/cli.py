@@ -120,7 +120,7 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
         "--arms",
         metavar="LIST",
         default="grown,uniform,direct",
-        help="grown, methods, uniform:cost=grown (%(default)s)",
+        help="grown, methods, direct:cost=grown (%(default)s)",
     )
     sweep.add_argument("--out", metavar="DIR", help="the folder of all runs (default: runs/RECIPE-sweep)")
     sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")
