@@ -109,7 +109,7 @@ def resnet20(classes: int = 10) -> ResNetCifar:
 
 
 def resnet20_own_masks(classes: int = 10) -> ResNetCifar:
-    """ResNet-20 in which no two convolutions share channels, though all that add to the stream do so in the original."""
+    """ResNet-20 in which no two convolutions share channels, not even those that add to the same stream."""
     return ResNetCifar(20, classes, own_masks=True)
 
 
