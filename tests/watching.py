@@ -18,9 +18,13 @@ class Watch:
 
     def __init__(self, stop: Callable[[int, int], bool] = lambda epoch, step: False) -> None:
         self.stop, self.records, self.resumed_at, self.finished = stop, [], -1, -1
+        self.notes: list[str] = []
 
     def start(self, run: Run, grower: meristem.Grower) -> None:
         self.resumed_at = self.finished = grower.epoch
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def batch(self, step: int, steps: int) -> None:
         if self.stop(self.finished, step):

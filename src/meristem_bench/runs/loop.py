@@ -41,6 +41,8 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
     if folder.checkpoint.exists():
         training.resume(folder.checkpoint)
     observer.start(run, grower)
+    for note in training.notes if not grower.epoch else ():
+        observer.note(note)
     while not grower.finished:
         started = time.perf_counter()
         try:

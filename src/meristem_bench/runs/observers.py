@@ -17,6 +17,10 @@ class RunObserver(Protocol):
         """The run starts, or goes on where its grower stands."""
         ...
 
+    def note(self, text: str) -> None:
+        """Something about how the run was made that its user should know; told when it starts, not when it goes on."""
+        ...
+
     def batch(self, step: int, steps: int) -> None:
         """A training step of an epoch is done."""
         ...
@@ -35,6 +39,10 @@ class RunObservers:
     def start(self, run: Run, grower: Grower) -> None:
         for observer in self.observers:
             observer.start(run, grower)
+
+    def note(self, text: str) -> None:
+        for observer in self.observers:
+            observer.note(text)
 
     def batch(self, step: int, steps: int) -> None:
         for observer in self.observers:

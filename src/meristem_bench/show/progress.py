@@ -52,6 +52,9 @@ class ProgressDisplay:
         grows = not run.growth.policies.ignores_budget  # bars that are full and stay so say nothing
         self._view = GrowerView(grower) if self._region.redraws and not self._plain and grows else None
 
+    def note(self, text: str) -> None:
+        self._region.print_line(text)
+
     def batch(self, step: int, steps: int) -> None:
         if self._region.redraws and time.perf_counter() - self._drawn_at > _REDRAW_SECONDS:
             self._at = f"epoch {self._done + 1}/{self._epochs}  step {step}/{steps}"

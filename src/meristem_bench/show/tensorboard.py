@@ -74,6 +74,9 @@ class TensorBoardWriter:
             self._write(record, moment)
         self._writer.flush()
 
+    def note(self, text: str) -> None:
+        """Write nothing: it is not of an epoch."""
+
     def batch(self, step: int, steps: int) -> None:
         """Write nothing: graphs have a point per epoch."""
 

@@ -19,7 +19,7 @@ from meristem.control.method import Method
 from meristem.errors import MeristemError
 from meristem.io.atomic import replace_file
 from meristem.methods import parse_method
-from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
+from meristem_bench.runs.description import may_change, with_defaults
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
@@ -115,7 +115,7 @@ class Study:
         if not run.machine.threads:
             run = run.with_settings({"threads": started_with.get("threads", self.threads)})
         for name, value in {**run.settings, "network": run.network}.items():
-            if name not in CHANGEABLE_ON_RESUME and (was := started_with.get(name)) != value:
+            if not may_change(name, was := started_with.get(name), value):
                 raise MeristemError(
                     f"the run in {folder.path} was started with {name}={was}, not {value}: "
                     f"give the same settings to go on with it, or another --out"
