@@ -17,6 +17,7 @@ from nets.conv import (
     ChannelCumsum,
     ChannelShuffle,
     ConvNeXtBlock,
+    Lift,
     MultiOutput,
     PaddedShortcutBlock,
     Resampling,
@@ -28,6 +29,7 @@ from nets.conv import (
     basic_block,
     bottleneck,
     inverted_residual,
+    own_masks_block,
     preact_block,
     shuffle_unit,
 )
@@ -113,6 +115,13 @@ CONVOLUTIONAL = (
         ),
         normal(),
         free="a.conv b.conv fc",
+        pinned="head",
+    ),
+    _net(
+        "own_masks",
+        lambda: classifier(6, seq(stem=conv_bn(3, 6, act=False), lift=Lift(6)), own_masks_block(6, 5)),
+        normal(),
+        free="body.0.stem.conv body.1.body.a.conv body.1.body.b.conv body.0.lift",
         pinned="head",
     ),
     _net(

@@ -147,9 +147,9 @@ class _Replay:
         elif op.rule is view:  # masking may have changed the memory format
             outs = args[0].reshape(step.outs.shape)
         elif op.zeros_count:
-            outs = self._on_live_positions(step, op, args, kwargs)
+            outs = self._on_live_positions(step, op, self._scaled(step, args), kwargs)
         elif op.rule is batch_norm:  # running statistics are updated in place: work on copies
-            pairs = zip(args, step.arguments, strict=True)
+            pairs = zip(self._scaled(step, args), step.arguments, strict=True)
             outs = step.func(*[a.detach().clone() if self._is_buffer(b) else a for a, b in pairs], **kwargs)
         else:
             outs = step.func(*self._scaled(step, args), **kwargs)
@@ -162,7 +162,7 @@ class _Replay:
         return self.value(value) if isinstance(value, Tensor) else value
 
     def _scaled(self, step: ExecutedOp, args: Sequence[Any]) -> list[Any]:
-        """Gates: scale a weight of the model along the dimension that reads units."""
+        """Gates: scale a weight of the model along the dimension that reads units, or stands for what does."""
         result = list(args)
         for at, original in enumerate(step.arguments):
             name = self._names.get(id(original)) if isinstance(original, Tensor) else None

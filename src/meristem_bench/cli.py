@@ -117,7 +117,10 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument("--budgets", metavar="LIST", help="e.g. 10%%,20%%,36%%,50%%,80%% (default: the recipe's own)")
     sweep.add_argument("--by", metavar="METRIC", choices=("params", "macs"), help="of what (default: as the recipe)")
     sweep.add_argument(
-        "--arms", metavar="LIST", default="grown,uniform,direct", help="grown, direct, dense or methods (%(default)s)"
+        "--arms",
+        metavar="LIST",
+        default="grown,uniform,direct",
+        help="grown, methods, direct:cost=grown (%(default)s)",
     )
     sweep.add_argument("--out", metavar="DIR", help="the folder of all runs (default: runs/RECIPE-sweep)")
     sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")

@@ -28,6 +28,24 @@ class PaddedShortcutBlock(nn.Module):
         return F.relu(out + shortcut)
 
 
+class Lift(nn.Module):
+    """A selection that is not trained: every channel to its place in a stream that keeps its width."""
+
+    weight: Tensor
+
+    def __init__(self, c: int):
+        super().__init__()
+        self.register_buffer("weight", torch.eye(c)[:, :, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight)
+
+
+def own_masks_block(c: int, hidden: int) -> Residual:
+    """What is added to the stream are channels of the block's own."""
+    return Residual(seq(a=conv_bn(c, hidden), b=conv_bn(hidden, c, act=False), lift=Lift(c)), act=nn.ReLU())
+
+
 def preact_block(c: int) -> Residual:
     half = [nn.BatchNorm2d(c), nn.ReLU(), nn.Conv2d(c, c, 3, padding=1, bias=False)]
     return Residual(nn.Sequential(*half, nn.BatchNorm2d(c), nn.ReLU(), nn.Conv2d(c, c, 3, padding=1)))

@@ -39,7 +39,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Slot:
-    """A module attribute through which units are read; a gate scales ``dim`` of it while ``runner`` runs."""
+    """A module attribute through which units are read; a gate scales ``dim`` of it while ``runner`` runs.
+
+    Where only buffers read a unit, it is the scale or the shift of the layer that passes the unit along.
+    """
 
     runner: str
     owner: str

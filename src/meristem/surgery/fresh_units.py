@@ -21,6 +21,7 @@ def with_fresh_units(
     ``positions`` are the live positions of each dimension.
     """
     roles = {site.dim: site.roles for site in space.sites if site.tensor == name}
+    gated = {slot.dim for slot in space.slots if slot.tensor == name}
     for dim, axis in enumerate(space.axes(name)):
         for part in axis.parts:
             units = part.units[positions[dim]]
@@ -29,7 +30,14 @@ def with_fresh_units(
                 continue
             old = (units >= 0) & ~fresh
             reads = Role.IN in roles[dim] and Role.OUT not in roles[dim]
-            values = _apply_rule(rule, values.transpose(0, dim), units, old, fresh, reads).transpose(0, dim)
+            along = values.transpose(0, dim)
+            if dim in gated and not reads:  # it stands for what reads them, but adds up no units: old ones stay
+                changed = _apply_rule(rule, along, units, old, fresh, reads=True)
+                kept = torch.from_numpy(np.flatnonzero(old)).to(values.device)
+                changed[kept] = along[kept]
+            else:
+                changed = _apply_rule(rule, along, units, old, fresh, reads)
+            values = changed.transpose(0, dim)
     return values
 
 

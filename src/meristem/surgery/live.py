@@ -15,7 +15,7 @@ from meristem.space.axis import Axis
 from meristem.space.live_index import LiveIndex
 from meristem.space.plan import Plan, plan_to
 from meristem.space.remembered_sizes import write_size
-from meristem.space.space import Space
+from meristem.space.space import Role, Space
 from meristem.surgery.carried_state import CarriedStates
 from meristem.surgery.fresh import AsBuilt, Fresh
 from meristem.surgery.fresh_blocks import FreshBlockValues
@@ -229,7 +229,10 @@ def scale_reads(live: Live) -> None:
 
     Initialisers make weights smaller the more inputs there are; what was cut out of a full-size model is too small.
     """
+    reading = {(site.tensor, site.dim) for site in live.space.sites if Role.IN in site.roles}
     for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in live.space.slots):
+        if (tensor, dim) not in reading:  # the scale of a norm: it adds up no inputs
+            continue
         axis, weight = live.space.axes(tensor)[dim], live.tree.tensor(tensor)
         if weight.numel():  # not of an absent block
             weight.mul_((axis.size / len(live.positions(axis))) ** 0.5)

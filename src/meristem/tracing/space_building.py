@@ -83,6 +83,30 @@ def _slots(observations: Observations, sites: Sequence[Site], tensors: Mapping[s
         for runner in sorted(readers):
             owner, attribute = next((place for place in places if place[0] == runner), places[0])
             slots.append(Slot(runner, owner, attribute, site.tensor, site.dim))
+    return slots + _slots_of_fixed_reads(observations, sites, tensors)
+
+
+def _slots_of_fixed_reads(
+    observations: Observations, sites: Sequence[Site], tensors: Mapping[str, TensorSpec]
+) -> list[Slot]:
+    """For units that only buffers read: scale and shift of the layer that passes them along, if there is one such.
+
+    A buffer is not trained, so what is read through it can neither be scaled nor start at zero there.
+    """
+    reads, passes = dict[str, list[Site]](), dict[str, list[Site]]()
+    for site in sites:
+        kinds = {Role.IN: reads, Role.ALONG: passes if tensors[site.tensor].is_parameter else {}}
+        for role in site.roles & set(kinds):
+            for group in site.axis.groups:
+                kinds[role].setdefault(group, []).append(site)
+    slots = []
+    for group, read in reads.items():
+        layers = {layer_path(site.tensor) for site in passes.get(group, ())}
+        if len(layers) != 1 or any(tensors[site.tensor].is_parameter for site in read):
+            continue
+        if all(observations.users.get(site.tensor, set()) == layers for site in passes[group]):
+            places = [(*split_path(site.tensor), site) for site in passes[group]]
+            slots += [Slot(owner, owner, name, site.tensor, site.dim) for owner, name, site in places]
     return slots
 
 

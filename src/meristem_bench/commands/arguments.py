@@ -33,8 +33,9 @@ def settings_from_flags(args: argparse.Namespace) -> dict[str, str]:
         settings["data_dir"] = str(Path(settings["data_dir"]).resolve())
         if not Path(settings["data_dir"]).is_dir():
             raise MeristemError(f"the data folder {settings['data_dir']} does not exist")
-    if "widths" in settings:
-        settings["widths"] = str(Path(settings["widths"]).resolve())
+    for name in ("widths", "cost_of", "pretrained"):
+        if name in settings:
+            settings[name] = str(Path(settings[name]).resolve())
     return settings
 
 

@@ -14,7 +14,7 @@ from meristem_bench.commands import study
 from meristem_bench.commands.arguments import settings_from_flags
 from meristem_bench.commands.report import report_hint, require_matplotlib, write_report_into
 from meristem_bench.recipes.lookup import find_run, run_in_folder
-from meristem_bench.runs.description import CHANGEABLE_ON_RESUME
+from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, may_change
 from meristem_bench.runs.folder import Folder, free_folder, latest_folder
 from meristem_bench.runs.loop import run_to_end
 from meristem_bench.runs.result import Result, finished_result
@@ -67,7 +67,7 @@ def _run_with_dense(
     result = _result(args, run, folder, progress)
     if run.growth.policies.ignores_budget or not (args.with_dense or folder.dense.description.exists()):
         return result, None
-    return result, _result(args, run.replace(method="dense"), folder.dense, progress)
+    return result, _result(args, run.replace(method="dense", cost_of=None), folder.dense, progress)
 
 
 def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: ProgressDisplay) -> Result:
@@ -133,7 +133,7 @@ def _resumed_run(args: argparse.Namespace, settings: dict[str, str]) -> tuple[Fo
     settings_now = run.with_settings(settings).settings
     changeable = {setting: settings_now[setting] for setting in CHANGEABLE_ON_RESUME}
     for setting, value in settings_now.items():
-        if setting not in changeable and value != run.settings[setting]:
+        if not may_change(setting, run.settings[setting], value):
             raise MeristemError(
                 f"the run in {folder.path} was started with {setting}={run.settings[setting]}, not {value}: "
                 f"leave that out to go on with it, or start a new run with another --out"

@@ -19,8 +19,9 @@ from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
 from meristem_bench.show.result_tables import comparison_table
+from meristem_bench.studies.arm import GROWN
 from meristem_bench.studies.execution import is_done, run_cases
-from meristem_bench.studies.study import GROWN, Study
+from meristem_bench.studies.study import Study
 
 
 def seeds(args: argparse.Namespace) -> int:

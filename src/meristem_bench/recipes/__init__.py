@@ -27,6 +27,8 @@ _GROWN: dict[str, Recipe] = {
     "vgg16-cifar10-short": cifar.vgg16_cifar10_short,
     "resnet20-cifar10": cifar.resnet20_cifar10,
     "resnet20-cifar10-short": cifar.resnet20_cifar10_short,
+    "resnet20-own-masks-cifar10": cifar.resnet20_own_masks_cifar10,
+    "resnet20-own-masks-cifar10-short": cifar.resnet20_own_masks_cifar10_short,
     "wrn28-10-cifar10": cifar.wrn28_10_cifar10,
     "wrn28-10-cifar10-short": cifar.wrn28_10_cifar10_short,
     "resnet50-imagenet": imagenet.resnet50_imagenet,

@@ -12,7 +12,7 @@ from meristem.control.budget import Budget
 from meristem_bench.data.arrays import Arrays
 from meristem_bench.data.augment import flipped, shifted
 from meristem_bench.data.cifar import cifar10
-from meristem_bench.models.resnet_cifar import resnet20
+from meristem_bench.models.resnet_cifar import resnet20, resnet20_own_masks
 from meristem_bench.models.vgg_cifar import vgg16
 from meristem_bench.models.wide_resnet import wrn28_10
 from meristem_bench.runs import DataConfig, GrowthConfig, OptimizerConfig, Run
@@ -42,6 +42,12 @@ def resnet20_cifar10() -> Run:
     )
 
 
+def resnet20_own_masks_cifar10() -> Run:
+    about = "ResNet-20 whose convolutions share no channels in the residual stream, on CIFAR-10, 160 epochs."
+    run = resnet20_cifar10().replace(name="resnet20-own-masks-cifar10", about=about, model=resnet20_own_masks)
+    return run.replace(pin="*lift")  # the stream keeps its width
+
+
 def wrn28_10_cifar10() -> Run:
     return resnet20_cifar10().replace(
         name="wrn28-10-cifar10",
@@ -65,6 +71,11 @@ def vgg16_cifar10_short() -> Run:
 def resnet20_cifar10_short() -> Run:
     about = "The same in minutes on two cores: 16 000 images of 16x16 pixels, 12 epochs."
     return _short(resnet20_cifar10(), about).replace(samples=16_000, size=16)
+
+
+def resnet20_own_masks_cifar10_short() -> Run:
+    about = "The same in minutes on two cores: 16 000 images of 16x16 pixels, 12 epochs."
+    return _short(resnet20_own_masks_cifar10(), about).replace(samples=16_000, size=16)
 
 
 def wrn28_10_cifar10_short() -> Run:

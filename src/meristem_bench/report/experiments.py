@@ -14,7 +14,8 @@ from meristem_bench.report.page_text import legible
 from meristem_bench.report.reported_run import FloatArray, ReportedRun, number
 from meristem_bench.runs.result import trains_full_model
 
-_IGNORED = frozenset({"seed", "data_dir", "workers", "threads", "widths"})  # settings that make no other experiment
+# Settings that make no other experiment; that a run is trained at equal cost does, whichever run that is the cost of.
+_IGNORED = frozenset({"seed", "data_dir", "workers", "threads", "widths", "cost_of"})
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,15 @@ def group_by_arm(experiments: Sequence[Experiment]) -> list[tuple[str, list[Expe
     for experiment in experiments:
         arms.setdefault(_experiment_key(experiment.first, _IGNORED | {"budget"}), []).append(experiment)
     firsts = [budgets[0].first for budgets in arms.values()]
-    titles = _titles(firsts, _IGNORED | {"budget"}) if len(firsts) > 1 else [arm_title(run.method) for run in firsts]
+    titles = _titles(firsts, _IGNORED | {"budget"}) if len(firsts) > 1 else [_arm_of(run) for run in firsts]
     return list(zip(titles, arms.values(), strict=True))
 
 
 def _experiment_key(run: ReportedRun, ignored: Set[str] = _IGNORED) -> tuple[Any, ...]:
     """What is equal for runs of one experiment."""
-    ignored = ignored | ({"budget"} if run.is_full_model else set())
+    ignored = ignored | ({"budget"} if _has_no_budget(run) else set())
     settings = sorted((key, str(value)) for key, value in run.settings.items() if key not in ignored)
-    return (run.name, run.network, *settings) if run.settings else (run.name, str(run.path))
+    return (run.name, run.network, run.at_equal_cost, *settings) if run.settings else (run.name, str(run.path))
 
 
 def _titles(runs: Sequence[ReportedRun], ignored: Set[str] = _IGNORED) -> list[str]:
@@ -121,17 +122,26 @@ def _titles(runs: Sequence[ReportedRun], ignored: Set[str] = _IGNORED) -> list[s
 
 
 def _has(run: ReportedRun, key: str) -> bool:
-    return key in run.settings and not (run.is_full_model and key == "budget")
+    return key in run.settings and not (_has_no_budget(run) and key == "budget")
+
+
+def _has_no_budget(run: ReportedRun) -> bool:
+    """Whether the budget says nothing of a run: the full model, unless it costs what a run of that budget does."""
+    return run.is_full_model and not run.at_equal_cost
 
 
 def _title(run: ReportedRun, several: bool, differ: Sequence[str]) -> str:
     words = [word for word in (run.name, run.network) if word] if several else []
-    if "method" in differ and _has(run, "method"):
-        words.append(arm_title(run.method))
+    if ("method" in differ and _has(run, "method")) or run.at_equal_cost:
+        words.append(_arm_of(run))
     if "budget" in differ and _has(run, "budget"):
         words.append(str(run.settings.get("budget")))
     words += [f"{key}={run.settings.get(key)}" for key in differ if key not in ("method", "budget") and _has(run, key)]
     return legible(", ".join(words) or run.name, 60)
+
+
+def _arm_of(run: ReportedRun) -> str:
+    return f"{arm_title(run.method)} at equal cost" if run.at_equal_cost else arm_title(run.method)
 
 
 def arm_title(method: str) -> str:

@@ -116,7 +116,8 @@ def _about(experiments: Sequence[Experiment]) -> str:
     if len(runs) > 1:
         return f"{len(runs)} runs of {len(experiments)} experiment{'s' * (len(experiments) > 1)}."
     settings = runs[0].settings
-    named = ("method", "budget", "seed", "epochs", "fine_tune", "batch", "lr")
+    lengths = () if runs[0].at_equal_cost else ("epochs", "fine_tune")  # of a run at equal cost they are others
+    named = ("method", "budget", "seed", *lengths, "batch", "lr")
     keys = [key for key in named if settings.get(key) or (key == "seed" and settings.get(key) is not None)]
     words = [f"{key} {legible(str(settings[key]), 60)}" for key in keys]
     return ", ".join(words) + "." if words else runs[0].folder

@@ -60,6 +60,11 @@ class ReportedRun:
         return trains_full_model(self.method)
 
     @property
+    def at_equal_cost(self) -> bool:
+        """Whether it was trained for as long as makes it cost what another run has cost."""
+        return bool(self.settings.get("cost_of"))
+
+    @property
     def caps(self) -> dict[str, float]:
         """The budget as shares of the full model, as far as they are known."""
         if self.is_full_model:

@@ -98,6 +98,7 @@ def _by_epoch(records: Sequence[Record], missing: list[str]) -> list[Record]:
 
 def _unfinished(records: Sequence[Record], settings: Mapping[str, Any]) -> str:
     epochs = sum(count for key in ("epochs", "fine_tune") if isinstance(count := settings.get(key), int))
+    epochs = 0 if settings.get("cost_of") else epochs  # another run's cost decides how many there will be
     done = f"{len(records)} of {epochs}" if epochs else str(len(records))
     return f"The run is not finished, or still going on: {done} epochs are there, and no test result."
 

@@ -15,9 +15,19 @@ from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.settings import plain_defaults
 
-# Settings that do not decide the outcome: a run may go on with others. What lies under a path does decide it, but that
-# is found out in another way: by the number of steps, and by the widths a checkpoint was made with.
-CHANGEABLE_ON_RESUME = ("data_dir", "workers", "widths")
+# Paths that a run needs: whether one is given decides the outcome, where it leads does not, since files are moved.
+_NEEDED_PATHS = ("widths", "cost_of", "pretrained")
+# Settings that a run may go on with others of. What lies under a path does decide the outcome, but that is found out in
+# another way: by the number of steps, and by the widths and epochs a checkpoint was made with. Pretrained weights lie in
+# the checkpoint.
+CHANGEABLE_ON_RESUME = ("data_dir", "workers", *_NEEDED_PATHS)
+
+
+def may_change(name: str, was: Any, now: Any) -> bool:
+    """Whether a run that was started with one value of a setting may go on with another."""
+    if was == now:
+        return True
+    return name in CHANGEABLE_ON_RESUME and (name not in _NEEDED_PATHS or None not in (was, now))
 
 
 def description(run: Run) -> dict[str, Any]:

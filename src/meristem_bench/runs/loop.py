@@ -34,16 +34,16 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
     if not folder.checkpoint.exists():
         folder.history.unlink(missing_ok=True)  # of a run that was killed in its first epoch
     training = build(run, folder.history)
-    grower = training.grower
+    described, run, grower = run, training.run, training.grower
     if not folder.description.exists():
-        folder.write_description(description(run))
+        folder.write_description(description(described))
     if not folder.space.exists():
         write_json(folder.space, outline(grower.space))
     if folder.checkpoint.exists():
         training.resume(folder.checkpoint)
     observer.start(run, grower)
-    if not grower.epoch and (warning := warning_before(run, grower.space, training.data.steps(run.batch))):
-        observer.note(warning)
+    for note in _notes(training) if not grower.epoch else ():
+        observer.note(note)
     while not grower.finished:
         started = time.perf_counter()
         try:
@@ -61,9 +61,16 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
         observer.epoch(record)
     grower.save(folder.model)
     test_metrics = evaluate(run, training.data, grower.export(), "test")
-    result = make_result(run, grower, training.seconds, test_metrics)
+    result = make_result(described, grower, training.seconds, test_metrics)
     write_json(folder.result, result)
     return result
+
+
+def _notes(training: Training) -> list[str]:
+    """What the user of a new run should know before its first step."""
+    run, data = training.run, training.data
+    warning = warning_before(run, training.grower.space, data.steps(run.batch))
+    return [*training.notes, *([] if warning is None else [warning])]
 
 
 def train_epoch(training: Training, observer: RunObserver) -> float:

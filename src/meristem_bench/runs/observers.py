@@ -18,7 +18,7 @@ class RunObserver(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Something that a user should know before the first step."""
+        """Something about how the run was made that its user should know; told when it starts, not when it goes on."""
         ...
 
     def batch(self, step: int, steps: int) -> None:

@@ -20,6 +20,7 @@ _FROM_THE_LAST_RECORD = (
     *("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "total_spend_frac"),
     *("peak_bytes", "widths", "blocks"),
 )
+_SHARES_OF_FULL_TRAINING = ("spend_frac", "total_spend_frac")
 
 
 def finished_result(folder: Folder) -> Result | None:
@@ -50,26 +51,32 @@ def savings(result: Mapping[str, Any]) -> float:
 
 
 def make_result(run: Run, grower: Grower, seconds: float, metrics: Mapping[str, float]) -> Result:
-    """What the run gave, beside what is known of the full model without training it."""
-    space, last = grower.space, grower.records[-1]
+    """What the run gave, beside what is known of the full model without training it.
+
+    The training cost is a share of what the full model costs in as many epochs as ``run`` describes: one that is
+    trained for more or fewer, at equal cost, is compared with the same as all others.
+    """
+    space, last, trained = grower.space, grower.records[-1], grower.epochs + grower.fine_tune
+    longer = run.all_epochs / trained  # the full model's training than this one
     return {
         "format": RESULT_FORMAT,
         "name": run.name,
         "method": run.growth.method,
         "seed": run.seed,
-        "epochs": run.epochs,
-        "fine_tune": run.fine_tuning.epochs,
+        "epochs": grower.epochs,
+        "fine_tune": grower.fine_tune,
         "budget": str(run.growth.budget),
         "headline": run.task.headline,
         "metric": dataclasses.asdict(metric(run.task.headline)),
         "test": metrics,
         "validation": {name.removeprefix("val_"): x for name, x in last["metrics"].items() if name.startswith("val_")},
         **{key: last[key] for key in _FROM_THE_LAST_RECORD},
+        **{key: last[key] / longer for key in _SHARES_OF_FULL_TRAINING},
         "seconds": seconds,
         "full": {
             "blocks": {stage.name: stage.fixed + len(stage.blocks) for stage in space.stages},
             "params": round(count_params(space)),
             "macs": round(count_macs(space)),
-            "spend_macs": last["dense_spend_macs"],
+            "spend_macs": last["dense_spend_macs"] * longer,
         },
     }

@@ -46,6 +46,7 @@ class Run:
     dropout: Dropout = Dropout()
     data: DataConfig = DataConfig()
     machine: Machine = Machine()
+    pretrained: str | None = None  # the file of trained weights that the model starts from, as far as they fit
     seed: Annotated[Count, at_most(2**63)] = 0
     network: Fixed[str | None] = None  # MODULE:FUNCTION that makes the model, if it is not the recipe's own
     recipe: Fixed[str | None] = None  # MODULE:FUNCTION that returned this, if it is a recipe of the user's own
@@ -57,6 +58,11 @@ class Run:
             raise MeristemError(f"the warmup of {warmup:g} epochs is longer than the run, which has {self.epochs}")
         if fine_tune_lr and not lr:
             raise MeristemError(f"fine_tune_lr={fine_tune_lr:g} needs an lr that is not 0")
+        if self.pretrained is not None and self.growth.depth and self.growth.policies.grows:
+            raise MeristemError(
+                f"pretrained={self.pretrained} and depth=yes do not go together: of blocks that are built alike and "
+                f"start absent only one is stored, and the weights of the others would be lost; leave out one of the two"
+            )
 
     @property
     def all_epochs(self) -> int:

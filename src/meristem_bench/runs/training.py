@@ -15,13 +15,16 @@ from torch import Tensor, nn, optim
 from meristem.control.method import Method
 from meristem.errors import FileError, MeristemError, TraceError
 from meristem.grower import Grower
+from meristem.grower_checks import samples_of_a_step
 from meristem.space.space import Space
 from meristem.tracing.trace import trace
 from meristem_bench.runs.data import Data
-from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
+from meristem_bench.runs.description import may_change, with_defaults
+from meristem_bench.runs.equal_cost import at_equal_cost
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.lr_schedule import factor_with_warmup
 from meristem_bench.runs.machine import Network, compiled
+from meristem_bench.runs.pretrained import load_pretrained
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
 
@@ -37,6 +40,7 @@ class Training:
     scheduler: optim.lr_scheduler.LRScheduler
     order: torch.Generator  # of the training samples and their augmentation
     grower: Grower
+    notes: tuple[str, ...] = ()  # for the user, about how it was made
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
     _compiled: tuple[Any, Network] | None = None  # and what it was compiled for
 
@@ -70,7 +74,7 @@ class Training:
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
         for name, value in self.run.settings.items():
-            if name not in (*CHANGEABLE_ON_RESUME, *may_differ) and (was := saved.get(name)) != value:
+            if name not in may_differ and not may_change(name, was := saved.get(name), value):
                 raise FileError(f"{path} was written with {name}={was}, but {name}={value} is described beside it")
         taken, steps = self.scheduler.last_epoch, self.data.steps(self.run.batch)
         if taken != self.grower.epoch * steps:  # perhaps --data names another data set
@@ -81,27 +85,37 @@ class Training:
 
 
 def build(run: Run, history: Path | None) -> Training:
-    """Make all pieces of a run from its seed. Nothing is written but an empty history."""
+    """Make all pieces of a run from its seed. Nothing is written but an empty history.
+
+    The run of the training is the one given, with its epochs set where it shall cost what another has cost.
+    """
     device = run.machine.prepare()
     data = load_data(run)
     example, epoch_steps = tuple(value.to(device) for value in data.example), data.steps(run.batch)
     torch.manual_seed(run.seed)
     np.random.seed(run.seed % 2**32)
     random.seed(run.seed)
-    model = build_model(run, data).to(device)
+    model = build_model(run, data)
+    notes = () if run.pretrained is None else (load_pretrained(model, run.pretrained),)
+    model.to(device)
     if run.machine.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = run.optimizer.build(model)
-    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, epoch_steps * run.epochs))
+    space, method = trace_model(run, model, example), method_of(run)
+    if run.growth.cost_of is not None:
+        epoch_samples = epoch_steps * samples_of_a_step(example, run.batch)
+        run = at_equal_cost(run, method, space, epoch_samples)
+    steps = epoch_steps * run.epochs
+    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
     grower = Grower(
         model,
         optimizer,
         example,
-        space=trace_model(run, model, example),
+        space=space,
         budget=run.growth.budget,
         epochs=run.epochs,
         fine_tune=run.fine_tuning.epochs,
-        method=method_of(run),
+        method=method,
         seed=run.seed,
         batch_size=run.batch,
         steps_per_epoch=epoch_steps,
@@ -109,7 +123,8 @@ def build(run: Run, history: Path | None) -> Training:
     )
     if run.growth.policies.needs_widths:
         grower.add_other_cost(float(retrained_result(run)["spend_macs"]))
-    return Training(run, data, model, optimizer, scheduler, torch.Generator().manual_seed(run.seed), grower)
+    order = torch.Generator().manual_seed(run.seed)
+    return Training(run, data, model, optimizer, scheduler, order, grower, notes)
 
 
 def lr_factor(run: Run, step: int, steps: int) -> float:

@@ -19,15 +19,14 @@ from meristem.control.method import Method
 from meristem.errors import MeristemError
 from meristem.io.atomic import replace_file
 from meristem.methods import parse_method
-from meristem_bench.runs.description import CHANGEABLE_ON_RESUME, with_defaults
+from meristem_bench.runs.description import may_change, with_defaults
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.result import Result, finished_result, savings
 from meristem_bench.runs.run import Run
 from meristem_bench.show.formatting import blocks_text
+from meristem_bench.studies.arm import GROWN, UNIFORM, Arm
 
-GROWN = "grown"  # the arm that is run with the method of the run itself
-UNIFORM = "uniform"
-_NUMBERS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "total_spend_frac", "seconds")
+_NUMBERS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "total_spend_frac", "epochs", "seconds")
 _HEAD = ("budget", "arm", "seed", "metric", "validation", "test", *_NUMBERS, "savings", "blocks")
 
 
@@ -66,19 +65,28 @@ class Study:
         if self.by_budget and GROWN in self.arms and (own.ignores_budget or own.needs_widths):
             raise MeristemError(f"nothing grows under the method {self.run.growth.method}; name it by --arms instead")
         for arm, method in methods.items():
+            at_grown_cost = Arm.parse(arm).at_grown_cost
+            if at_grown_cost and method.grows:
+                raise MeristemError(
+                    f"the arm {arm} grows, and what it costs shows only at its end: give cost=grown to an arm of fixed "
+                    f"structure (uniform, direct or dense)"
+                )
             if method.needs_widths and GROWN not in self.arms:
                 raise MeristemError(f"the arm {arm} trains the widths of the arm grown: name both")
+            if at_grown_cost and GROWN not in self.arms:
+                raise MeristemError(f"the arm {arm} costs what the arm grown costs: name both")
 
     def method(self, arm: str) -> Method:
         """The method of an arm, which is its name but for the arm of the run's own method."""
-        return self.run.growth.policies if arm == GROWN else parse_method(arm, what="arm", more_names=(GROWN,))
+        name = Arm.parse(arm).method
+        return self.run.growth.policies if name == GROWN else parse_method(name, what="arm", more_names=(GROWN,))
 
     def _has_budget(self, arm: str) -> bool:
         """Whether an arm is run under each budget; one that finds its size by itself is run once."""
-        return arm == GROWN or self.method(arm).has_budget
+        return arm == GROWN or self.method(arm).has_budget or Arm.parse(arm).at_grown_cost
 
     def cases(self) -> Iterator[Case]:
-        """All runs, in the order in which they are run: direct design comes after what it is made from."""
+        """All runs, in the order in which they are run: those that need the grown network come after it."""
         arms = sorted(dict.fromkeys(self.arms), key=self._run_order)
         for seed, budget, arm in itertools.product(self.seeds, self.budgets, arms):
             if self._has_budget(arm):
@@ -87,10 +95,12 @@ class Study:
             if not self._has_budget(arm):
                 yield Case(arm, None, seed)
 
-    def _run_order(self, arm: str) -> tuple[bool, bool]:
-        """The full model last, direct design before it."""
-        method = self.method(arm)
-        return arm != GROWN and method.ignores_budget, arm != GROWN and method.needs_widths
+    def _run_order(self, arm: str) -> tuple[bool, bool, bool]:
+        """The full model last, direct design before it, and before that what costs as much as the arm grown."""
+        if arm == GROWN:
+            return False, False, False
+        method, at_grown_cost = self.method(arm), Arm.parse(arm).at_grown_cost
+        return method.ignores_budget and not at_grown_cost, method.needs_widths, at_grown_cost
 
     def folder(self, case: Case) -> Folder:
         within = self.out / case.budget.text if case.budget and self.by_budget else self.out
@@ -107,7 +117,7 @@ class Study:
         if not run.machine.threads:
             run = run.with_settings({"threads": started_with.get("threads", self.threads)})
         for name, value in {**run.settings, "network": run.network}.items():
-            if name not in CHANGEABLE_ON_RESUME and (was := started_with.get(name)) != value:
+            if not may_change(name, was := started_with.get(name), value):
                 raise MeristemError(
                     f"the run in {folder.path} was started with {name}={was}, not {value}: "
                     f"give the same settings to go on with it, or another --out"
@@ -117,12 +127,15 @@ class Study:
     def _changes(self, case: Case) -> dict[str, Any]:
         """How the run of a case differs from what all cases share."""
         changes: dict[str, Any] = {"seed": case.seed}
-        if case.arm == GROWN or not self.method(case.arm).ignores_budget:
+        arm, grown = Arm.parse(case.arm), str(self.folder(case.with_arm(GROWN)).path.resolve())
+        if case.arm == GROWN or arm.at_grown_cost or not self.method(case.arm).ignores_budget:
             changes["budget"] = case.budget or Budget(params="100%")
         if case.arm != GROWN:
-            changes["method"] = case.arm
+            changes["method"] = arm.method
         if self._retrains(case):
-            changes["widths"] = str(self.folder(case.with_arm(GROWN)).path.resolve())
+            changes["widths"] = grown
+        if arm.at_grown_cost:
+            changes["cost_of"] = grown
         return changes
 
     def _retrains(self, case: Case) -> bool:
@@ -133,20 +146,22 @@ class Study:
         """The result, if there is one. A direct design that is the uniform network is not trained twice."""
         result = finished_result(self.folder(case))
         if result is None and self._retrains(case):
-            grown, uniform = (finished_result(self.folder(case.with_arm(arm))) for arm in (GROWN, UNIFORM))
+            grown, uniform = (finished_result(self.folder(each)) for each in (case.with_arm(GROWN), _uniform(case)))
             if grown and uniform and grown["widths"] == uniform["widths"]:
                 total = uniform["spend_frac"] + grown["spend_macs"] / uniform["full"]["spend_macs"]
-                return {**uniform, "method": case.arm, "total_spend_frac": total}
+                return {**uniform, "method": Arm.parse(case.arm).method, "total_spend_frac": total}
         return result
 
     def can_start(self, case: Case, unfinished: Collection[Case]) -> bool:
         """Whether all is there that a run needs, while others are ``unfinished``.
 
-        A direct design needs the grown network, and waits for the uniform one, which may be the same.
+        A direct design needs the grown network, and waits for the uniform one, which may be the same. What shall cost
+        as much as growing needs to know what that has cost.
         """
-        if not self._retrains(case):
-            return True
-        return self.result(case.with_arm(GROWN)) is not None and case.with_arm(UNIFORM) not in unfinished
+        if self._retrains(case) and _uniform(case) in unfinished:
+            return False
+        needs_grown = self._retrains(case) or Arm.parse(case.arm).at_grown_cost
+        return not needs_grown or self.result(case.with_arm(GROWN)) is not None
 
     def rows(self) -> list[tuple[str, list[Result]]]:
         """The results of each arm and budget, over the seeds, as far as there are any."""
@@ -158,7 +173,7 @@ class Study:
 
     def _table_order(self, case: Case) -> tuple[bool, bool, int]:
         """The full model first, then budget by budget, then what has none."""
-        full = case.arm != GROWN and self.method(case.arm).ignores_budget
+        full = case.arm != GROWN and case.budget is None and self.method(case.arm).ignores_budget
         return not full, case.budget is None, self.budgets.index(case.budget) if case.budget else 0
 
     def write_table(self) -> Path:
@@ -179,3 +194,8 @@ class Study:
 
         replace_file(path, write)
         return path
+
+
+def _uniform(case: Case) -> Case:
+    """The uniform network that is trained as a direct design is, for as long."""
+    return case.with_arm(str(Arm(UNIFORM, Arm.parse(case.arm).at_grown_cost)))

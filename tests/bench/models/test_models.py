@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import RandomGates, assert_is_masked_reference, go, half
-from meristem import Live, Space, count_macs, count_params, trace
+from meristem import Live, Space, count_macs, count_params, export, load, save, trace
 from meristem_bench.models import resnet_cifar, resnet_imagenet
 from meristem_bench.models.deeplab_v3 import DeepLabV3, deeplab_v3_resnet101
 from meristem_bench.models.depth_starts import basic3_resnet, bottleneck4_resnet, plain3_net, plain4_net
@@ -61,6 +62,7 @@ def macs(model: nn.Module, size: int) -> int:
         (vgg16, 14_728_266),
         (lambda: VGGCifar(extra_layer=True), 14_990_922),
         (resnet_cifar.resnet20, 269_722),
+        (resnet_cifar.resnet20_own_masks, 269_722),
         (resnet_cifar.resnet32, 464_154),
         (resnet_cifar.resnet44, 658_586),
         (resnet_cifar.resnet56, 853_018),
@@ -234,6 +236,42 @@ def test_a_classifier_lends_its_weights_to_segmentation() -> None:
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert not unexpected
     assert all(name.startswith(("pyramid.", "head.")) for name in missing)
+
+
+def test_with_own_masks_every_convolution_has_a_group_of_its_own() -> None:
+    model = on_meta(resnet_cifar.resnet20_own_masks)
+    space = trace(model, images(32, 1, "meta"), pin=["*lift"])
+    convolutions = [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
+    assert [space.coupled(group)[0] for group in space.groups] == [[name] for name in convolutions]
+    assert {pinned.units for pinned in space.pinned} == {10, 16, 32, 64}  # the classes and the stream of each stage
+    lifts = count_macs(space) - macs(on_meta(resnet_cifar.resnet20), 32)
+    assert lifts == 4 * 32**2 * 16**2 + 3 * 16**2 * 32**2 + 3 * 8**2 * 64**2 == 2_621_440
+
+
+def test_lifts_are_not_trained_and_change_nothing_at_full_width() -> None:
+    shared, own = ResNetCifar(8, width=4), ResNetCifar(8, width=4, own_masks=True)
+    assert not [name for name, _ in own.named_parameters() if "lift" in name]
+    assert len(list(own.parameters())) == len(list(shared.parameters()))
+    with torch.no_grad():
+        for mine, theirs in zip(own.parameters(), shared.parameters(), strict=True):
+            mine.copy_(theirs)
+        assert torch.equal(own.eval()(images(8)), shared.eval()(images(8)))
+
+
+def test_a_writer_without_a_channel_leaves_it_to_the_others(tmp_path: Path) -> None:
+    """The stream stays as it is where one writer adds nothing to it; so does the exported network, and a loaded one."""
+    model = ResNetCifar(8, width=4, own_masks=True).eval()
+    live = Live(model, trace(model, images(8), pin=["*lift"]))
+    with torch.no_grad():
+        stream = model.stages[0][0].lift(model.stages[0][0].bn2(torch.ones(1, 4, 2, 2)))
+        go(live, {"stages.0.0.conv2": [1, 2]})
+        narrow = model.stages[0][0].lift(model.stages[0][0].bn2(torch.ones(1, 2, 2, 2)))
+        assert torch.equal(narrow[:, [1, 2]], stream[:, [1, 2]])
+        assert not narrow[:, [0, 3]].any()
+        assert model.stem[0].out_channels == 4
+        save(live, tmp_path / "small")
+        again = load(tmp_path / "small", ResNetCifar(8, width=4, own_masks=True)).eval()
+        assert torch.equal(again(images(8)), export(live)(images(8)))
 
 
 DEPTH_STARTS = {"basic3": basic3_resnet, "plain3": plain3_net, "bottleneck4": bottleneck4_resnet, "plain4": plain4_net}

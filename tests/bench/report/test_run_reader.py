@@ -135,6 +135,20 @@ def test_settings_that_were_not_known_then_make_no_other_experiment(runs: Path, 
     assert len(group_by_experiment(read_runs([runs / "study" / "a", newer]))) == 1
 
 
+def test_training_at_equal_cost_is_another_experiment_whichever_run_set_the_cost(runs: Path, tmp_path: Path) -> None:
+    names = ("first", "second")
+    equal = [Path(shutil.copytree(runs / "study" / "d", tmp_path / name)) for name in names]
+    for seed, run in enumerate(equal):
+        rewritten(run, settings={"cost_of": f"/runs/grown-seed{seed}", "seed": seed})
+    experiments = group_by_experiment(read_runs([runs / "study", *equal]))
+    assert [(experiment.title, len(experiment.runs)) for experiment in experiments][2:] == [
+        ("uniform, params=40%", 1),
+        ("uniform at equal cost, params=40%", 2),
+    ]
+    (equal[0] / "result.json").unlink()
+    assert any("going on: 6 epochs are there" in sentence for sentence in read_reported_run(equal[0]).missing)
+
+
 def test_epochs_of_fine_tuning_count(run: Path) -> None:
     (run / "result.json").unlink()
     rewritten(run, settings={"epochs": 4, "fine_tune": 3})

@@ -16,7 +16,9 @@ import pytest
 from meristem.control.budget import Budget
 from meristem_bench.cli import main
 from meristem_bench.recipes.deep import basic3_resnet_cifar10_short
+from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.folder import Folder
+from meristem_bench.runs.training import build
 from meristem_bench.show.formatting import mean_and_deviation
 from meristem_bench.studies import execution
 from meristem_bench.studies.study import Study
@@ -169,6 +171,66 @@ def test_direct_design_is_trained_where_it_is_another_network() -> None:
     assert json.loads(direct.description.read_text())["settings"]["method"] == "direct"
 
 
+EQUAL_COST = ["--method", "search:peak=2.5", "--budgets", "40%", "--epochs", "10"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_fixed_structure_can_be_trained_at_the_cost_of_growing(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Growing passes through larger networks here: what it has found is trained for longer than it was grown."""
+    arms = "direct:cost=grown,dense:cost=grown,uniform:cost=grown,uniform,grown"
+    assert sweep(*EQUAL_COST, "--arms", arms, "--jobs", jobs, "--out", "out") == 0
+    rows, output = {row["arm"]: row for row in results("out")}, capsys.readouterr().out
+    spent = float(rows["grown"]["spend_frac"])
+    for arm in ("uniform:cost=grown", "dense:cost=grown", "direct:cost=grown"):
+        share = float(rows[arm]["macs_frac"])
+        assert int(rows[arm]["epochs"]) == round(10 * spent / share) != 10
+        assert float(rows[arm]["spend_frac"]) == pytest.approx(spent, abs=share / 20 + 1e-9)  # half an epoch of it
+        assert f"params 40%  {arm}" in output
+    assert rows["uniform"]["epochs"] == rows["grown"]["epochs"] == "10"
+    total = float(rows["direct:cost=grown"]["total_spend_frac"])
+    assert total == pytest.approx(float(rows["direct:cost=grown"]["spend_frac"]) + spent)
+
+
+def test_the_learning_rate_is_annealed_over_the_epochs_that_equal_cost_allows(here: Path) -> None:
+    assert sweep(*EQUAL_COST, "--arms", "grown,dense:cost=grown", "--set", "fine_tune=2", "--out", "out") == 0
+    folder = Folder(here / "out/params=40%/dense_cost=grown-seed0")
+    content, result = (json.loads(path.read_text()) for path in (folder.description, folder.result))
+    assert (content["settings"]["epochs"], content["settings"]["method"]) == (10, "dense")
+    assert content["settings"]["cost_of"] == str(here / "out/params=40%/grown-seed0")
+    training = build(find_run("small_recipe:tiny").with_settings(content["settings"]), None)
+    epochs, fine_tune = result["epochs"], result["fine_tune"]
+    assert (training.run.epochs, training.run.fine_tuning.epochs) == (epochs, fine_tune)
+    assert 1 <= epochs < 10
+    steps = training.data.steps(16)
+    factors = [training.scheduler.lr_lambdas[0](step) for step in range((epochs + fine_tune) * steps)]
+    assert factors[epochs * steps] == factors[0] == 1.0
+    assert factors[epochs * steps - 1] < 0.1
+
+
+def test_a_direct_design_at_equal_cost_that_is_the_uniform_network_is_not_trained_twice() -> None:
+    words = ["--budgets", "40%", "--epochs", "10", "--method", "default:peak=2.5"]
+    assert sweep(*words, "--arms", "grown,uniform,uniform:cost=grown,direct:cost=grown", "--out", "out") == 0
+    rows = {row["arm"]: row for row in results("out")}
+    assert not Path("out/params=40%/direct_cost=grown-seed0").exists()
+    assert rows["direct:cost=grown"]["epochs"] == rows["uniform:cost=grown"]["epochs"] != rows["uniform"]["epochs"]
+    assert float(rows["direct:cost=grown"]["total_spend_frac"]) > float(rows["uniform:cost=grown"]["total_spend_frac"])
+    # Without the uniform network at that cost it is trained: the one that was trained for longer or shorter is another.
+    assert sweep(*words, "--arms", "grown,uniform,direct:cost=grown", "--out", "other") == 0
+    assert Path("other/params=40%/direct_cost=grown-seed0/result.json").exists()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_study_at_equal_cost_goes_on_and_can_be_moved(jobs: str, here: Path) -> None:
+    words = [*EQUAL_COST, "--arms", "grown,uniform:cost=grown,direct:cost=grown", "--jobs", jobs]
+    assert sweep(*words, "--out", "out") == 0
+    before = [{**row, "seconds": ""} for row in results("out")]
+    (here / "out").rename(here / "moved")
+    for arm in ("uniform", "direct"):
+        (here / f"moved/params=40%/{arm}_cost=grown-seed0/result.json").unlink(missing_ok=True)
+    assert sweep(*words, "--out", "moved") == 0
+    assert [{**row, "seconds": ""} for row in results("moved")] == before
+
+
 def test_side_by_side_is_the_same_as_in_turn() -> None:
     for jobs in "12":
         words = ["--budgets", "30%,60%", "--arms", "grown", "--model", "small_recipe:wide", "--jobs", jobs]
@@ -306,6 +368,25 @@ def test_several_runs_are_not_put_into_the_folder_of_one(capsys: pytest.CaptureF
         ("sweep small_recipe:tiny --budgets 30%,x", "'x' is not an amount"),
         ("sweep small_recipe:tiny --budgets 30% --arms grwn", "there is no arm 'grwn'; did you mean grown"),
         ("sweep small_recipe:tiny --budgets 30% --arms direct", "the arm direct trains the widths of the arm grown"),
+        (
+            "sweep small_recipe:tiny --arms uniform:cost=grown",
+            "the arm uniform:cost=grown costs what the arm grown costs",
+        ),
+        (
+            "sweep small_recipe:tiny --arms grown,search:cost=grown",
+            "the arm search:cost=grown grows, and what it costs",
+        ),
+        ("sweep small_recipe:tiny --arms grown,grown:cost=grown", "give cost=grown to an arm of fixed structure (unif"),
+        ("sweep small_recipe:tiny --arms grown,uniform:cost=dense", "write cost=grown, not cost=dense"),
+        ("sweep small_recipe:tiny --arms grown,unifrm:cost=grown", "there is no arm 'unifrm'; did you mean uniform"),
+        (
+            "grow small_recipe:tiny --set cost_of=x",
+            "cost_of sets the epochs of a fixed structure, but the method default",
+        ),
+        (
+            "grow small_recipe:tiny --method uniform --set cost_of=x",
+            "is not the folder of a finished run, so what it has",
+        ),
         ("sweep small_recipe:tiny --budgets 30% --seeds 0", "--seeds must be a whole number of at least 1, got '0'"),
         ("sweep small_recipe:tiny --budgets 30% --jobs two", "--jobs must be a whole number of at least 1, got 'two'"),
         ("sweep small_recipe:tiny --budgets 30% --model x", "--model 'x' is not of the form MODULE:FUNCTION"),

@@ -88,7 +88,7 @@ def test_pulls_where_units_are_made(name: str, space_of) -> None:
     compare(live, Pulls(live, slots), Trainable(live, ones=False), inputs, slots)
 
 
-@pytest.mark.parametrize("name", ["resnet", "lstm_lm", "attention_matmul"])
+@pytest.mark.parametrize("name", ["resnet", "own_masks", "lstm_lm", "attention_matmul"])
 def test_something_pulls(name: str, space_of) -> None:
     """The comparison above is not one of zeros: a unit that is read has a pull."""
     model, inputs = build(name)
