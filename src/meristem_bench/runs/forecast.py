@@ -13,6 +13,10 @@ from meristem.space.space import Space
 from meristem_bench.runs.run import Run
 
 _MISS = 0.05  # of the budget, from which on it is worth a word
+_LATE, _SMALL = (
+    0.8,
+    0.5,
+)  # a network of less than half of its budget after four fifths of the run will hardly be trained
 _SEEDS = 2  # of the simulations behind a warning; they agree within a percent or two
 
 
@@ -26,13 +30,24 @@ def forecast(run: Run, space: Space, steps: int, seed: int) -> list[SimulatedEpo
 
 
 def budget_warning(run: Run, space: Space, forecasts: Sequence[Sequence[SimulatedEpoch]]) -> str | None:
-    """What to do where the method misses its budget in a run of this length; None where it does not."""
+    """What to do where the method misses its budget in a run of this length, or reaches it too late; else None."""
     caps = run.growth.budget.shares(Prices(space))
-    reached = max(float(np.mean([each[-1].shares[name] for each in forecasts])) / cap for name, cap in caps.items())
-    if reached > 1 - _MISS:
-        return None
+
+    def reached(epoch: int) -> float:
+        """The share of the budget that is used; of several caps the one that is used most."""
+        return max(float(np.mean([each[epoch].shares[name] for each in forecasts])) / cap for name, cap in caps.items())
+
+    if reached(-1) > 1 - _MISS:
+        late = int(_LATE * run.epochs)
+        if late < 2 or reached(late) > _SMALL:
+            return None
+        return (
+            f"With the method {run.growth.method} the network has {reached(late):.0%} of its budget after {late} of "
+            f"{run.epochs} epochs, and what the last draw fills it with is hardly trained: use --method paper-steady as "
+            f"it is"
+        )
     return (
-        f"A run of this length ends about {1 - reached:.0%} under its budget with the method {run.growth.method}: "
+        f"A run of this length ends about {1 - reached(-1):.0%} under its budget with the method {run.growth.method}: "
         f"train for more epochs, or use --method paper-steady, which reaches the budget in any run"
     )
 

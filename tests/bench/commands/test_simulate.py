@@ -39,3 +39,10 @@ def test_seeds_give_deviations(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_simulated(method: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "digits", "--method", method, "--epochs", "3"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_network_that_stays_small_until_its_last_draw_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    """With one temperature for all, absent units stiffen before they wake up: as the paper says of it."""
+    for method, expected in (("paper-steady:temperature=global", True), ("paper-steady:temperature=decayed", False)):
+        assert main(["simulate", "digits", "--method", method, "--epochs", "30"]) == 0
+        assert ("what the last draw fills it with is hardly trained" in capsys.readouterr().out) is expected
