@@ -18,8 +18,8 @@ from meristem_bench.runs.settings import plain_defaults
 # Paths that a run needs: whether one is given decides the outcome, where it leads does not, since files are moved.
 _NEEDED_PATHS = ("widths", "cost_of", "pretrained")
 # Settings that a run may go on with others of. What lies under a path does decide the outcome, but that is found out in
-# another way: by the number of steps, and by the widths and epochs a checkpoint was made with. Pretrained weights lie in
-# the checkpoint.
+# another way: by the number of steps, and by the widths and epochs a checkpoint was made with. Pretrained weights are
+# in the checkpoint.
 CHANGEABLE_ON_RESUME = ("data_dir", "workers", *_NEEDED_PATHS)
 
 

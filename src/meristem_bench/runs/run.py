@@ -61,7 +61,7 @@ class Run:
         if self.pretrained is not None and self.growth.depth and self.growth.policies.grows:
             raise MeristemError(
                 f"pretrained={self.pretrained} and depth=yes do not go together: of blocks that are built alike and "
-                f"start absent only one is stored, and the weights of the others would be lost; leave out one of the two"
+                f"start absent only one is stored, and the weights of the others would be lost; leave out one of them"
             )
 
     @property
