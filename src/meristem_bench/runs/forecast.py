@@ -43,8 +43,8 @@ def budget_warning(run: Run, space: Space, forecasts: Sequence[Sequence[Simulate
             return None
         return (
             f"With the method {run.growth.method} the network has {reached(late):.0%} of its budget after {late} of "
-            f"{run.epochs} epochs, and what the last draw fills it with is hardly trained: use --method paper-steady as "
-            f"it is"
+            f"{run.epochs} epochs, and what the last draw fills it with is hardly trained: use --method paper-steady "
+            f"as it is"
         )
     return (
         f"A run of this length ends about {1 - reached(-1):.0%} under its budget with the method {run.growth.method}: "
