@@ -40,7 +40,7 @@ class Sigmoid:
 
     scales: bool = True
     noisy: bool = False
-    sharpens_draws: bool = True
+    sharpens_draws = True
 
     def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
         return torch.sigmoid(beta * score)
@@ -60,7 +60,7 @@ class Concrete:
 
     scales: bool = True
     noisy: bool = True
-    sharpens_draws: bool = False
+    sharpens_draws = False
 
     def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
         return torch.sigmoid((score + torch.logit(noise, eps=1e-6)) * beta)
@@ -76,7 +76,7 @@ class Open:
 
     scales: bool = False
     noisy: bool = False
-    sharpens_draws: bool = True
+    sharpens_draws = True
 
     def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
         return torch.ones_like(score)
