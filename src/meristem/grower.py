@@ -162,15 +162,18 @@ class Grower:
         """The share of the dense training cost this run is planned to need, known before it starts.
 
         With macs in the budget it is an upper bound; otherwise it is that of groups that grow in step, and a spend in
-        the budget the bound. Of methods that follow no plan (`paper`, `autogrow`, `iss`) it tells nothing.
+        the budget the bound. Of methods that follow no plan (`autogrow`, `iss`, those of the paper) it tells nothing.
         """
+        if not self.method.grows:
+            return self._growth.decider.prices.share("macs", self.widths)
         return self.trajectory.expected_spend_frac(self._growth.decider.prices)
 
     @property
     def expected_costs(self) -> dict[str, tuple[float, float]]:
-        """The range in which the final network's cost will lie in what the budget does not name, as shares, by metric.
+        """About the range in which the final network's cost will lie in what the budget does not name, by metric.
 
-        One number where every group keeps the same share of its units, or where nothing grows.
+        Shares of the dense cost; one number where every group keeps the same share of its units, or where nothing
+        grows. It holds for networks that use their budget up, which `paper` does not promise.
         """
         return self._growth.decider.expected_costs(self.widths)
 

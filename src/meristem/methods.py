@@ -14,7 +14,7 @@ from meristem.control.controller import FixedStructure
 from meristem.control.draws import Even
 from meristem.control.exact import Exact
 from meristem.control.feedback import Feedback
-from meristem.control.first_network import FullNetwork, GivenWidths, PlannedShare
+from meristem.control.first_network import FullNetwork, GivenWidths, PlannedShare, SmallestNetwork
 from meristem.control.first_scores import Normal, Staircase
 from meristem.control.fixed_probability import FixedProbability
 from meristem.control.importance import Importance
@@ -86,7 +86,7 @@ def paper() -> Method:
     return Method(
         scores=TrainedGates(penalty=PlainSum(), first=Normal(), per_run=False, every_score=True),
         controller=Feedback(),
-        schedule=Schedule(start=0.0, grow_until=0.0, peak=1.0),
+        start=SmallestNetwork(),
         gate=Sigmoid(),
         fresh=AsBuilt(),
         freeze=1.0,

@@ -388,6 +388,19 @@ def test_spend_with_parameters_alone(preset: str) -> None:
         assert_capped(found, budget)
 
 
+def test_given_widths_are_held_to_the_spend() -> None:
+    """Their cost is known before the run: it is the planned one, and more than the spend is refused."""
+    wide = {name: (units if place == 0 else 1) for place, (name, units) in enumerate(space("conv").full.items())}
+    method = methods.direct(wide)
+    macs = grower("conv", Budget(params="100%"), 3, method).expected_spend_frac
+    assert driven("conv", Budget(params="100%"), 3, method).ledger.spend_frac == pytest.approx(macs)
+    params = grower("conv", Budget(params="100%"), 3, method).step()["params_frac"]
+    in_step = grower("conv", Budget(params=params), 3, methods.uniform()).expected_spend_frac
+    assert in_step < macs, "the case shows nothing"
+    with pytest.raises(BudgetError, match=r"widths cost .*% of the dense run, which is more than the spend allows"):
+        grower("conv", Budget(params=params, spend=(in_step + macs) / 2), 3, method)
+
+
 def test_spend_where_blocks_may_be_absent() -> None:
     budget = Budget(params="100%", macs="60%", spend=0.3)
     found = driven("masked blocks", budget, 6)

@@ -70,11 +70,11 @@ def test_blocks_go_too(preset: str, space_of) -> None:
     space, gone, back = space_of("deep_residual"), set[str](), set[str]()
     for seed in range(4):
         torch.manual_seed(seed)
-        growth = Growth("deep_residual", space, preset, epochs=7, steps=1, seed=seed)
+        growth = Growth("deep_residual", space, preset, epochs=12, steps=1, seed=seed)
         before = growth.grower.live.masks
         modules = {block.path: growth.grower.live.tree.module(block.path) for block in space.blocks.values()}
         left = set[str]()
-        for _ in range(7):
+        for _ in range(12):
             growth.step()
             after = growth.grower.live.masks
             left |= {group for group in space.blocks if before[group][0] and not after[group][0]}

@@ -51,6 +51,19 @@ class PlannedShare:
 
 
 @dataclass(frozen=True)
+class SmallestNetwork:
+    """As few units of every group as there must be, one as a rule, and no block that may be absent."""
+
+    native_scale = False
+    needs_widths = False
+
+    def units(self, prices: Prices, trajectory: Trajectory) -> Units:
+        if not trajectory.last_decision:  # too short for a decision: it starts where it must end
+            return PlannedShare().units(prices, trajectory)
+        return {name: np.arange(group.min_units) for name, group in prices.space.groups.items()}
+
+
+@dataclass(frozen=True)
 class FullNetwork:
     """All units and blocks. A run that is too short for a decision starts where it must end: within the budget."""
 
@@ -104,4 +117,7 @@ def _checked(widths: Mapping[str, Any], prices: Prices, trajectory: Trajectory) 
         shares = ", ".join(f"{share:.1%} of the {name}" for name, share in prices.shares(widths).items())
         caps = ", ".join(f"{cap:.1%} of the {name}" for name, cap in trajectory.caps.items())
         raise BudgetError(f"the method's widths have {shares}, which is more than the budget ({caps})")
+    macs, allowance = prices.share("macs", widths), trajectory.allowance
+    if allowance is not None and macs > allowance.at(0, spent=0.0) * (1 + 1e-9) and trajectory.last_decision == 0:
+        raise BudgetError(f"the method's widths cost {macs:.1%} of the dense run, which is more than the spend allows")
     return {name: np.arange(width) for name, width in widths.items()}

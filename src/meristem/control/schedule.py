@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from meristem.control.text_settings import number
 from meristem.errors import MeristemError
@@ -16,8 +17,10 @@ class CostPath:
 
     >>> round(CostPath(((0.0, 0.01), (0.5, 1.0))).at(0.25), 9)
     0.1
-    >>> CostPath(((0.0, 0.5), (0.5, 0.5))).mean()
+    >>> CostPath(((0.0, 0.5), (0.5, 0.5))).mean(0.0, 1.0)
     0.5
+    >>> round(CostPath(((0.0, 0.1), (1.0, 1.0))).mean(0.0, 0.5), 4)  # (sqrt(0.1) - 0.1) / log(sqrt(10))
+    0.1878
     """
 
     points: tuple[tuple[float, float], ...]
@@ -33,9 +36,17 @@ class CostPath:
             before = after
         return before[1]
 
-    def mean(self, epochs: int = 1000) -> float:
-        """The mean over a run whose value is constant during each of ``epochs`` epochs: the planned training cost."""
-        return sum(self.at(epoch / epochs) for epoch in range(epochs)) / epochs
+    def mean(self, start: float, end: float) -> float:
+        """The mean between two progresses."""
+        (first, low), (last, high) = self.points[0], self.points[-1]
+        whole = ((min(start, first), low), *self.points, (max(end, last), high))
+        total = 0.0
+        for (before, left), (after, right) in pairwise(whole):
+            a, b = max(start, before), min(end, after)
+            if a < b:
+                piece = CostPath(((before, left), (after, right)))
+                total += (b - a) * _log_mean(piece.at(a), piece.at(b))
+        return total / (end - start)
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class Schedule:
     saves at the start it spends above the budget. It grows fast, because a unit that comes late has little time to
     learn, and comes down slowly, which pruning by importance bears and pruning at random does not (docs/log.md).
 
-    >>> round(Schedule().path(0.0, 0.36).mean(), 3)
+    >>> round(Schedule().path(0.0, 0.36).mean(0.0, 1.0), 3)
     0.36
     """
 
@@ -75,6 +86,11 @@ class Schedule:
         return CostPath(
             _sorted(((0.0, start), (self.grow_until, peak), (self.hold_until, peak), (self.land_at, budget)))
         )
+
+
+def _log_mean(start: float, end: float) -> float:
+    """The mean of a geometric path between two values."""
+    return start if math.isclose(start, end, rel_tol=1e-9) else (end - start) / math.log(end / start)
 
 
 def _sorted(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

@@ -48,10 +48,15 @@ class Trajectory:
     allowance: MacsAllowance | None = None  # of macs, where the training cost is capped and they are not
 
     def at(self, epoch: int) -> dict[str, float]:
-        """What the epoch (the first is 0) may cost; from the last decision on that is the budget."""
+        """What the epoch (the first is 0) may cost; from the last decision on that is the budget.
+
+        It is the mean of the path over the epoch: a run of few epochs does not spend the first of them at the size that
+        a longer one has for a moment.
+        """
         if epoch >= self.last_decision:
             return dict(self.caps)
-        return {name: path.at(epoch / self.epochs) for name, path in self.paths.items()}
+        start, end = epoch / self.epochs, (epoch + 1) / self.epochs
+        return {name: path.mean(start, end) for name, path in self.paths.items()}
 
     def limits(self, epoch: int, spent: float) -> dict[str, float]:
         """The same with the macs that a cap on the training cost leaves when epochs before have cost ``spent``."""

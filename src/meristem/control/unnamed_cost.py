@@ -1,4 +1,4 @@
-"""What a budget says about the costs it does not name: the range in which those of the final network will lie."""
+"""What a budget says about the costs it does not name: about the range in which those of the final network will lie."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def in_step_range(prices: Prices, caps: Mapping[str, float]) -> dict[str, Range]
 
 
 def possible_range(prices: Prices, caps: Mapping[str, float]) -> dict[str, Range]:
-    """The range for any network that uses the budget up: groups that are cheap, or dear, in a metric come first."""
+    """About the range for a network that uses the budget up: groups that are cheap, or dear, in a metric come first.
+
+    Prices are those of one network, so that the ends are near the extremes, not exactly there.
+    """
     in_step = widths_of(fit(prices, even(prices.space), caps))
     unit_prices = prices.of_unit(in_step, dict.fromkeys(prices.dense, 1.0))
     ranges = {}
@@ -32,7 +35,8 @@ def possible_range(prices: Prices, caps: Mapping[str, float]) -> dict[str, Range
             group: unit_prices[name][group] / max(unit_prices[cap][group] / caps[cap] for cap in caps)
             for group in prices.space.groups
         }
-        found = [prices.share(name, widths_of(fit(prices, _by(prices, ratio, sign), caps))) for sign in (-1, 1)]
+        networks = [in_step, *(widths_of(fit(prices, _by(prices, ratio, sign), caps)) for sign in (-1, 1))]
+        found = [prices.share(name, widths) for widths in networks]
         ranges[name] = (min(found), max(found))
     return ranges
 

@@ -31,7 +31,7 @@ def show(args: argparse.Namespace) -> int:
     runs = [forecast(run, space, steps, run.seed + seed) for seed in range(whole_number("--seeds", args.seeds))]
     print(f"{run.name}: method {run.growth.method}  budget {run.growth.budget}  {run.epochs} epochs of {steps} steps")
     print("What the method does when the task says nothing; a task can move widths from here.\n")
-    print(_course_table(runs, run.growth.budget, space))
+    print(_course_table(runs, run.growth.budget, space, run.fine_tuning.epochs))
     if warning := budget_warning(run, space, runs):
         print(warning)
     print("\nThe last network of the first seed:")
@@ -41,7 +41,7 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _course_table(runs: Sequence[Sequence[SimulatedEpoch]], budget: Budget, space: Space) -> str:
+def _course_table(runs: Sequence[Sequence[SimulatedEpoch]], budget: Budget, space: Space, fine_tuning: int) -> str:
     """A line for some of the epochs, the first and the last among them: the cost, in mean and deviation over seeds.
 
     Where depth grows, too, also the blocks of each stage, those of the first seed.
@@ -58,6 +58,6 @@ def _course_table(runs: Sequence[Sequence[SimulatedEpoch]], budget: Budget, spac
             cells.append(f"{percent(float(np.mean(shares)))}{deviation}")
         blocks = f"      {blocks_text(live_blocks(space, runs[0][epoch].masks))}" if space.stages else ""
         lines.append(f"{epoch + 1:5}" + "".join(f"{cell:>20}" for cell in cells) + blocks)
-    costs = [float(np.mean([epoch.shares["macs"] for epoch in run])) for run in runs]
+    costs = [float(np.mean([epoch.shares["macs"] for epoch in [*run, *[run[-1]] * fine_tuning]])) for run in runs]
     lines.append(f"training cost {percent(float(np.mean(costs)))} of the dense run; budget {budget}")
     return "\n".join(lines)

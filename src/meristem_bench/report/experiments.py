@@ -127,7 +127,7 @@ def _has(run: ReportedRun, key: str) -> bool:
 
 def _has_no_budget(run: ReportedRun) -> bool:
     """Whether the budget says nothing of a run: the full model, unless it costs what a run of that budget does."""
-    return run.is_full_model and not run.at_equal_cost
+    return run.is_reference
 
 
 def _title(run: ReportedRun, several: bool, differ: Sequence[str]) -> str:

@@ -181,7 +181,7 @@ def _scores(finished: Sequence[Experiment], metric: TaskMetric) -> list[str]:
     """The test metric of every experiment, with its change from the full model of the same name if that is there."""
     values = [metric.shown(1.0) * experiment.finals("test", metric.name) for experiment in finished]
     means = [float(spread(each).mean) for each in values]
-    full = {each.first.name: mean for each, mean in zip(finished, means, strict=True) if each.first.is_full_model}
+    full = {each.first.name: mean for each, mean in zip(finished, means, strict=True) if each.first.is_reference}
     changes = [mean - full.get(each.first.name, np.nan) for each, mean in zip(finished, means, strict=True)]
     return [
         f"{_spread(each, 2)} ({change:+.2f})" if np.isfinite(change) else _spread(each, 2)

@@ -65,6 +65,11 @@ class ReportedRun:
         return bool(self.settings.get("cost_of"))
 
     @property
+    def is_reference(self) -> bool:
+        """Whether others are compared with it: the full model, trained for all its epochs."""
+        return self.is_full_model and not self.at_equal_cost
+
+    @property
     def caps(self) -> dict[str, float]:
         """The budget as shares of the full model, as far as they are known."""
         if self.is_full_model:

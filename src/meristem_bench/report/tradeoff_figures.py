@@ -31,7 +31,7 @@ def tradeoff_figures(experiments: Sequence[Experiment]) -> Iterator[ReportFigure
     """
     headline = headline_metric(experiments)
     finished = [experiment for experiment in experiments if len(experiment.finals("params_frac"))]
-    smaller = [experiment for experiment in finished if not experiment.first.is_full_model]
+    smaller = [experiment for experiment in finished if not experiment.first.is_reference]
     if headline is None or len(smaller) < 2:
         return
     arms = group_by_arm(finished)
@@ -42,7 +42,7 @@ def tradeoff_figures(experiments: Sequence[Experiment]) -> Iterator[ReportFigure
         figure, (axes,) = new_figure(height=3.3)
         for (title, experiments), colour, mark in zip(arms, colours(len(arms)), cycle(_MARKS), strict=False):
             points = [_point(experiment, key, headline) for experiment in experiments]
-            if experiments[0].first.is_full_model:
+            if experiments[0].first.is_reference:
                 axes.axhline(points[0][1], color=colour, linewidth=1, linestyle=(0, (5, 2)), label=title)
             else:
                 _curve(axes, points, title, colour, mark)

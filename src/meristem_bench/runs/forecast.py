@@ -25,6 +25,8 @@ def forecast(run: Run, space: Space, steps: int, seed: int) -> list[SimulatedEpo
     method, budget = run.growth.policies, run.growth.budget
     if method.needs_widths or method.ignores_budget:
         raise MeristemError(f"nothing grows under the method {run.growth.method}; simulate another one by --method")
+    if budget.spend is not None and not method.controller.follows_plan:
+        raise MeristemError(f"a spend budget needs a method that follows a plan, e.g. default, not {run.growth.method}")
     schedule = run.optimizer.schedule.factor
     return simulate(method, space, budget, epochs=run.epochs, steps=steps, lr_frac=schedule, seed=seed)
 

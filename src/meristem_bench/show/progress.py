@@ -47,8 +47,8 @@ class ProgressDisplay:
         epochs += f" and {run.fine_tuning.epochs} of fine-tuning" if run.fine_tuning.epochs else ""
         self._region.print_line(f"{run.name}: {plan}  seed {run.seed}  {epochs}")
         for name, (low, high) in grower.expected_costs.items():
-            if percent(low) != percent(high):
-                found = f"{percent(low)} to {percent(high)}"
+            if grower.method.controller.follows_plan and percent(low) != percent(high):
+                found = f"about {percent(low)} to {percent(high)}"
                 self._region.print_line(f"The budget leaves {name} free: the final network will have {found} of them")
         if self._done:
             self._region.print_line(f"resumed after epoch {self._done}")

@@ -83,11 +83,12 @@ def comparison_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) ->
 def _full_model_means(
     rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], metric: TaskMetric
 ) -> dict[str | None, float]:
-    """The mean test metric of the full model, for each recipe that has trained it."""
+    """The mean test metric of the full model, for each recipe that has trained it for all its epochs."""
     means = {}
     for _, results in rows:
         values = _values(results, "test", metric)
-        if values and trains_full_model(str(results[0].get("method"))):
+        at_full_cost = abs(float(results[0].get("spend_frac", 1.0)) - 1) < 1e-6  # not one at another's cost
+        if values and at_full_cost and trains_full_model(str(results[0].get("method"))):
             means[results[0].get("name")] = statistics.mean(values)
     return means
 

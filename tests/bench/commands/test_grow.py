@@ -174,7 +174,7 @@ def test_a_terminal_sees_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPa
     progress.start(run, grower)  # type: ignore[arg-type]
     head = shown.getvalue()
     assert head.splitlines()[1:] == [
-        "The budget leaves macs free: the final network will have 10.0 % to 70.0 % of them",
+        "The budget leaves macs free: the final network will have about 10.0 % to 70.0 % of them",
         "resumed after epoch 1",
     ]
     progress.batch(1, 2)

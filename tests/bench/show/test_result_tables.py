@@ -87,3 +87,15 @@ def test_the_table_of_one_run_has_savings_with_and_without_growing() -> None:
     lines = {line[0]: line[1:] for line in cells(result_table(direct, dense()[0]))}
     assert lines["savings"] == ["4.00x", "1.00x"]
     assert lines["with growing"] == ["2.00x", "50.0 %"]
+
+
+def test_a_full_model_at_another_cost_is_no_reference() -> None:
+    """Trained for fewer epochs, it is one arm among others."""
+    short = [result(0.90, 14_990_000, 1.0, 0.75, method="dense")]
+    rows = [("dense", dense()), ("grown", grown()), ("dense:cost=grown", short)]
+    assert [line[2] for line in cells(comparison_table(rows))[1:]] == [
+        "92.90 (+0.00)",
+        "92.50 ± 0.14 (-0.40)",
+        "90.00 (-2.90)",
+    ]
+    assert cells(comparison_table(rows[1:]))[1][2] == "92.50 ± 0.14"

@@ -34,12 +34,22 @@ def test_a_jump() -> None:
     assert CostPath(((0.0, 0.1), (0.0, 0.9))).at(0.0) == 0.1
 
 
-def test_mean_is_what_the_epochs_hold() -> None:
-    """The value at its start is held during an epoch: four epochs of a path that doubles each."""
-    path = CostPath(((0.0, 0.1), (0.75, 0.8)))
-    assert path.mean(4) == pytest.approx((0.1 + 0.2 + 0.4 + 0.8) / 4)
-    assert path.mean(1) == 0.1
-    assert CostPath(((0.0, 0.3),)).mean() == pytest.approx(0.3)
+@pytest.mark.parametrize(
+    "points",
+    [
+        ((0.0, 0.1), (0.75, 0.8)),
+        ((0.0, 0.3),),
+        ((0.2, 0.1), (0.5, 0.1), (0.5, 0.9), (0.7, 0.2)),
+        ((0.0, 0.1), (0.0, 0.9)),
+    ],
+    ids=["a ramp", "level", "a jump", "a jump at the start"],
+)
+def test_the_mean_of_a_path(points: tuple[tuple[float, float], ...]) -> None:
+    """It is that of many points in between, over the whole run and over parts of it."""
+    path = CostPath(points)
+    for start, end in ((0.0, 1.0), (0.1, 0.3), (0.45, 0.6), (0.9, 1.0)):
+        dense = [path.at(start + (n + 0.5) / 4000 * (end - start)) for n in range(4000)]
+        assert path.mean(start, end) == pytest.approx(sum(dense) / 4000, rel=1e-3)
 
 
 @settings(max_examples=80)

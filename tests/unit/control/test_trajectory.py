@@ -29,7 +29,8 @@ def prices() -> Prices:
 def test_one_path_for_each_cap() -> None:
     found = plan_trajectory(BOTH, COURSE, prices(), 0.75, 10)
     assert found.caps == pytest.approx({"params": 0.4, "macs": 0.3})
-    assert found.at(0) == pytest.approx({"params": 0.04, "macs": 0.03})
+    assert found.paths["params"].at(0.0) == pytest.approx(0.04)
+    assert found.at(0) == pytest.approx({name: path.mean(0.0, 0.1) for name, path in found.paths.items()})
     assert found.at(3) == pytest.approx({"params": 0.8, "macs": 0.6})
     for epoch in (6, 7, 8, 9):
         assert found.at(epoch) == pytest.approx(found.caps)
