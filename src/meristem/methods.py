@@ -22,6 +22,7 @@ from meristem.control.method import Method
 from meristem.control.method_text import changed_by_text, method_settings
 from meristem.control.order import ImportancePerPrice
 from meristem.control.penalty import PlainSum
+from meristem.control.proportions import EVEN, Proportions
 from meristem.control.rivals.autogrow import autogrow
 from meristem.control.rivals.iss import iss
 from meristem.control.rivals.l1_pruning import l1_pruning
@@ -35,6 +36,7 @@ from meristem.surgery.fresh import AsBuilt
 __all__ = [
     "METHODS",
     "autogrow",
+    "balanced",
     "default",
     "dense",
     "direct",
@@ -54,7 +56,7 @@ __all__ = [
 
 
 def default() -> Method:
-    """The planned cost is met exactly at every epoch, groups grow in step, importance decides which units live."""
+    """The planned cost is met exactly at every epoch; every layer gets a share of it, importance chooses its units."""
     return Method()
 
 
@@ -74,7 +76,7 @@ def random() -> Method:
 
 def gates() -> Method:
     """Exact budgets with gates learned by gradient: forward value 1, sigma's slope, low-variance draws."""
-    return Method(scores=TrainedGates(), controller=Exact(draw=Even()))
+    return Method(scores=TrainedGates(), controller=Exact(draw=Even()), proportions=EVEN)
 
 
 def paper() -> Method:
@@ -86,6 +88,7 @@ def paper() -> Method:
     return Method(
         scores=TrainedGates(penalty=PlainSum(), first=Normal(), per_run=False, every_score=True),
         controller=Feedback(),
+        proportions=EVEN,
         start=SmallestNetwork(),
         gate=Sigmoid(),
         fresh=AsBuilt(),
@@ -122,6 +125,7 @@ def paper_random() -> Method:
         scores=ConstantScores(),
         controller=FixedProbability(),
         schedule=Schedule(start=1.0, grow_until=0.0, peak=1.0),
+        proportions=EVEN,
         fresh=AsBuilt(),
         freeze=1.0,
         opening=0.0,
@@ -134,9 +138,15 @@ def uniform() -> Method:
         scores=ConstantScores(),
         controller=FixedStructure(),
         schedule=Schedule(start=1.0, grow_until=0.0, peak=1.0),
+        proportions=EVEN,
         start=PlannedShare(native_scale=True),
         freeze=0.0,
     )
+
+
+def balanced() -> Method:
+    """Nothing grows: the widths in which the default ends, trained from scratch."""
+    return replace(uniform(), proportions=Proportions())
 
 
 def dense() -> Method:
@@ -159,6 +169,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "paper-nas": paper_nas,
     "paper-random": paper_random,
     "uniform": uniform,
+    "balanced": balanced,
     "dense": dense,
     "direct": direct,
     "autogrow": autogrow,

@@ -30,6 +30,7 @@ class View:
     prices: Prices = field(repr=False)
     records: Sequence[Mapping[str, Any]] = field(default=(), repr=False)  # of the epochs so far
     first_widths: Mapping[str, int] = field(default_factory=dict, repr=False)
+    multipliers: Mapping[str, float] = field(default_factory=dict, repr=False)  # the proportions of groups
 
     @property
     def widths(self) -> dict[str, int]:
@@ -70,7 +71,7 @@ class Controller(Protocol):
 
     @property
     def keeps_proportions(self) -> bool:
-        """Whether every group always has the same share of its units, so that the widths follow from the budget."""
+        """Whether groups always keep the method's proportions, so that the widths follow from the budget."""
         ...
 
     def check(self, space: Space) -> None:

@@ -85,7 +85,9 @@ class Decider:
     def __init__(self, method: Method, space: Space, budget: Budget, epochs: int, fine_tune: int, seed: int) -> None:
         self.method, self.space, self.epochs, self.fine_tune = method, space, epochs, fine_tune
         self.prices = Prices(space)
-        self.trajectory = plan_trajectory(budget, method.schedule, self.prices, method.freeze, epochs, fine_tune)
+        self.trajectory = plan_trajectory(
+            budget, method.schedule, self.prices, method.freeze, epochs, fine_tune, method.proportions
+        )
         self.first_units = method.start.units(self.prices, self.trajectory)
         self.rng = np.random.default_rng(seed)
         masks = {name: np.isin(np.arange(group.units), self.first_units[name]) for name, group in space.groups.items()}
@@ -129,7 +131,12 @@ class Decider:
         return self.trajectory.at(epoch) if self.method.controller.follows_plan else {}
 
     def scores_steps(self, epoch: int) -> bool:
-        """Whether a decision may still use what the steps of the coming epoch say."""
+        """Whether a decision may still use what the steps of the coming epoch say.
+
+        Where groups keep their proportions, scores choose the units that go: in a plan that only rises there are none.
+        """
+        if self.method.controller.keeps_proportions and self.trajectory.only_rises(epoch):
+            return False
         return epoch <= self.trajectory.last_decision
 
     def decision_follows(self, epoch: int) -> bool:
@@ -141,8 +148,8 @@ class Decider:
         if not self.method.grows:
             shares = self.prices.shares(widths)
             return {name: (share, share) for name, share in shares.items() if name not in self.trajectory.caps}
-        in_step = self.method.controller.keeps_proportions
-        return (in_step_range if in_step else possible_range)(self.prices, self.trajectory.caps)
+        costs = in_step_range if self.method.controller.keeps_proportions else possible_range
+        return costs(self.prices, self.trajectory.caps, self.trajectory.multipliers)
 
     # --- the epoch ---
 
@@ -208,6 +215,7 @@ class Decider:
             prices=self.prices,
             records=records,
             first_widths=self._first_widths,
+            multipliers=self.trajectory.multipliers,
         )
         decision = self.method.controller.decide(view, self.rng)
         push, strength = broadcast_numbers((decision.push, decision.strength), device)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meristem.control.cap_weights import weights_that_use_up
 from meristem.control.controller import Decision, Traits, View, widths_of
 from meristem.control.draws import DRAWS, Draw, Ranked, sigmoid
 from meristem.control.fit_budget import fit
@@ -17,7 +18,6 @@ from meristem.errors import MeristemError
 from meristem.space.arrays import BoolArray, FloatArray
 
 _WIDEST = 2**20  # far above any layer, and small enough to count with
-_REWEIGHTING = (16.0, 16.0, 12.0, 8.0, 6.0, 4.0, 3.0, 2.0)  # how strongly unused caps lose weight, round by round
 _SATURATED = 16.0  # |beta s| from which on a sigmoid is 0 or 1
 
 
@@ -64,8 +64,7 @@ class Exact(Traits):
             return self._fit(view, view.scores)
         if self.order.uses_prices:
             return self._best_for_price(view, self.order)
-        unpriced = UnitStatus(view.scores, view.live, view.lived, {}, view.prices.space.stages)
-        return self._fit(view, self.order.preference(unpriced))
+        return self._fit(view, self.order.preference(_status(view, {}, {})))
 
     def _fit(self, view: View, preference: Mapping[str, FloatArray]) -> dict[str, BoolArray]:
         return fit(view.prices, preference, view.limits, self.align)
@@ -74,17 +73,15 @@ class Exact(Traits):
         """The same where units compete by what they are worth for their price.
 
         A unit is priced in what the plan caps, and in nothing else. With several caps the price is their weighted sum,
-        with weights at which all caps are used up: one of which less is used weighs less in the next round.
+        with weights at which all caps are used up.
         """
         unit_prices = view.prices.of_unit(view.widths, view.limits)
-        weights = dict.fromkeys(view.limits, 1.0 / len(view.limits))
-        live: dict[str, BoolArray] = {}
-        for strength in _REWEIGHTING if len(weights) > 1 else (0.0,):
-            live = self._fit(view, order.preference(_status(view, unit_prices, weights)))
-            shares = view.prices.shares(widths_of(live))
-            used = {name: weights[name] * (shares[name] / limit) ** strength for name, limit in view.limits.items()}
-            weights = {name: weight / sum(used.values()) for name, weight in used.items()}
-        return live
+
+        def best(weights: Mapping[str, float]) -> dict[str, BoolArray]:
+            return self._fit(view, order.preference(_status(view, unit_prices, weights)))
+
+        weights = weights_that_use_up(view.limits, lambda weights: view.prices.shares(widths_of(best(weights))))
+        return best(weights)
 
 
 def _status(view: View, unit_prices: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> UnitStatus:
@@ -93,7 +90,7 @@ def _status(view: View, unit_prices: Mapping[str, Mapping[str, float]], weights:
         group: sum(weight * unit_prices[name][group] for name, weight in weights.items())
         for group in view.prices.space.groups
     }
-    return UnitStatus(view.scores, view.live, view.lived, prices, view.prices.space.stages)
+    return UnitStatus(view.scores, view.live, view.lived, prices, view.prices.space.stages, view.multipliers)
 
 
 def solve_push(

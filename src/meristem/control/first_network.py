@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meristem.control.fit_budget import even, fit
+from meristem.control.fit_budget import fit, in_proportion
 from meristem.control.trajectory import Trajectory
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, MeristemError
@@ -34,7 +34,7 @@ class Start(Protocol):
 
 @dataclass(frozen=True)
 class PlannedShare:
-    """The same share of every group, as large as the plan of the first epoch allows."""
+    """All groups in the method's proportions, as large as the plan of the first epoch allows."""
 
     native_scale: bool = False
 
@@ -42,7 +42,8 @@ class PlannedShare:
 
     def units(self, prices: Prices, trajectory: Trajectory) -> Units:
         groups = prices.space.groups
-        masks = fit(prices, even(prices.space), trajectory.limits(0, spent=0.0))
+        in_order = in_proportion(prices.space, trajectory.multipliers)
+        masks = fit(prices, in_order, trajectory.limits(0, spent=0.0))
         inactive = prices.space.inactive_groups(masks)  # what lies there costs nothing, so all of it was taken
         return {
             name: np.flatnonzero(mask)[: groups[name].min_units if name in inactive else None]

@@ -14,9 +14,15 @@ from meristem.space.space import Space, Stage
 _AHEAD = 0.6  # by which the share of units that are live is ahead of that of the first blocks
 
 
-def even(space: Space) -> dict[str, FloatArray]:
-    """The preference that gives every group the same share of its units, the first ones, and stages of their blocks."""
-    in_order = {name: -np.arange(group.units) / group.units for name, group in space.groups.items()}
+def in_proportion(space: Space, multipliers: Mapping[str, float]) -> dict[str, FloatArray]:
+    """The preference that gives groups shares of their units, the first ones, in proportion to ``multipliers``.
+
+    A group without one counts with 1. All stages get the same share of their blocks.
+    """
+    in_order = {
+        name: -np.arange(group.units) / (group.units * multipliers.get(name, 1.0))
+        for name, group in space.groups.items()
+    }
     return {**in_order, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}
 
 

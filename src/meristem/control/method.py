@@ -11,6 +11,7 @@ from meristem.control.exact import Exact
 from meristem.control.first_network import GivenWidths, PlannedShare, Start
 from meristem.control.importance import Importance
 from meristem.control.order import InStep
+from meristem.control.proportions import Proportions
 from meristem.control.schedule import Schedule
 from meristem.control.scores import Scores
 from meristem.control.temperature import TEMPERATURES, PerUnit, Temperature
@@ -35,7 +36,8 @@ class Method:
     """How a network grows, or is pruned, or stays.
 
     ``scores`` rate the units, ``controller`` turns ratings into the next network, ``schedule`` is the planned cost,
-    ``start`` the first network, ``pressure`` acts on weights at every step, ``fresh`` is what new units start with.
+    ``proportions`` say how wide groups are where nothing else decides that, ``start`` is the first network,
+    ``pressure`` acts on weights at every step, ``fresh`` is what new units start with.
     ``freeze`` is the progress from which on structure stays and gates harden. ``opening`` is how many epochs a fresh
     block takes to open; 0: it is open at once. The temperature of a unit rises with the epochs it was live, or, with
     ``counts_draws``, with the draws it came out of, as in Algorithm 1: after a draw, which itself sees the counters of
@@ -46,6 +48,7 @@ class Method:
     scores: Scores = Importance()
     controller: Controller = Exact(InStep())
     schedule: Schedule = Schedule()
+    proportions: Proportions = Proportions()
     start: Start = PlannedShare()
     pressure: Pressure | None = None
     gate: GateKind = choice(Open(), GATE_KINDS)

@@ -43,7 +43,7 @@ def _settings(method: Method) -> Iterator[tuple[str, TextSetting, Any, tuple[str
         if method.scores.trains_gates or key not in _OF_TRAINED_GATES:
             yield key, setting, getattr(method, key), ()
     for field, policy in nested_policies(method):
-        if field == "schedule" and not method.controller.uses_schedule:
+        if field in ("schedule", "proportions") and not method.controller.uses_schedule:
             continue
         if method.scores.trains_gates or field not in _OF_TRAINED_GATES:
             yield from _nested_settings(policy, (field,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +21,8 @@ _LAST = 1e6  # taken off the preference of what shall come in only when nothing 
 class UnitStatus:
     """What an order looks at: the importance of every unit, which are live, which ever were, and what a unit costs.
 
-    The blocks of a stage compete as the units of a group do.
+    The blocks of a stage compete as the units of a group do. ``multipliers`` are the proportions of groups; a group
+    without one counts with 1.
     """
 
     importance: Mapping[str, FloatArray]
@@ -29,6 +30,7 @@ class UnitStatus:
     lived: Mapping[str, BoolArray]
     prices: Mapping[str, float]
     stages: tuple[Stage, ...] = ()
+    multipliers: Mapping[str, float] = field(default_factory=dict)
 
     def groups(self) -> Iterator[tuple[str, FloatArray, BoolArray, BoolArray]]:
         """Name, importance, live and lived of every group that has units of its own."""
@@ -49,7 +51,7 @@ class UnitStatus:
 class Order(Protocol):
     """A rule of preference: the higher, the sooner a unit lives.
 
-    ``uses_prices``: it looks at what units cost. ``keeps_proportions``: every group has the same share of its units.
+    ``uses_prices``: it looks at what units cost. ``keeps_proportions``: widths follow from the method's proportions.
     """
 
     @property
@@ -63,7 +65,7 @@ class Order(Protocol):
 
 @dataclass(frozen=True)
 class InStep:
-    """All groups keep the same share of their units; importance decides which units of a group they are.
+    """All groups grow in the same proportions; importance decides which units of a group live.
 
     >>> all_live = {"a": np.ones(2, bool)}
     >>> InStep().preference(UnitStatus({"a": np.array([3.0, 9.0])}, all_live, all_live, {}))["a"].tolist()
@@ -77,7 +79,8 @@ class InStep:
         preference = {}
         for name, values, live, lived in status.groups():
             preference[name] = np.empty(len(values))
-            preference[name][_ranked(values, live, lived)] = -np.arange(len(values)) / len(values)
+            step = 1 / (len(values) * status.multipliers.get(name, 1.0))
+            preference[name][_ranked(values, live, lived)] = -np.arange(len(values)) * step
         ordered = {}
         for stage in status.stages:
             names, values, live, lived = status.blocks(stage)

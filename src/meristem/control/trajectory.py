@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from meristem.control.budget import Budget
-from meristem.control.fit_budget import even, fit
+from meristem.control.fit_budget import fit, in_proportion
+from meristem.control.proportions import EVEN, Proportions
 from meristem.control.schedule import CostPath, Schedule
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError
@@ -46,6 +48,7 @@ class Trajectory:
     last_decision: int  # after so many epochs structure is decided for the last time
     fine_tune: int = 0  # epochs after those of growing
     allowance: MacsAllowance | None = None  # of macs, where the training cost is capped and they are not
+    multipliers: Mapping[str, float] = field(default_factory=dict)  # the proportions in which groups grow
 
     def at(self, epoch: int) -> dict[str, float]:
         """What the epoch (the first is 0) may cost; from the last decision on that is the budget.
@@ -62,6 +65,13 @@ class Trajectory:
         """The same with the macs that a cap on the training cost leaves when epochs before have cost ``spent``."""
         limits = self.at(epoch)
         return limits if self.allowance is None else {**limits, "macs": self.allowance.at(epoch, spent)}
+
+    def only_rises(self, epoch: int) -> bool:
+        """Whether no epoch after this one may cost less than the one before."""
+        later = [self.at(each) for each in range(epoch, self.last_decision + 1)]
+        return self.allowance is None and all(
+            before[name] <= after[name] for before, after in pairwise(later) for name in self.caps
+        )
 
     def hardness(self, epoch: int) -> float:
         """How far gates are drawn to 1: not at all at the last decision, fully in the last epoch of growing."""
@@ -82,14 +92,20 @@ class Trajectory:
             limits = self.at(epoch)
             key = tuple(limits.values())
             if key not in known:
-                masks = fit(prices, even(prices.space), limits)
+                masks = fit(prices, in_proportion(prices.space, self.multipliers), limits)
                 known[key] = prices.share("macs", {name: int(mask.sum()) for name, mask in masks.items()})
             macs.append(known[key])
         return tuple(macs)
 
 
 def plan_trajectory(
-    budget: Budget, schedule: Schedule, prices: Prices, freeze: float, epochs: int, fine_tune: int = 0
+    budget: Budget,
+    schedule: Schedule,
+    prices: Prices,
+    freeze: float,
+    epochs: int,
+    fine_tune: int = 0,
+    proportions: Proportions = EVEN,
 ) -> Trajectory:
     """The trajectory of a run; refuses a spend budget that even the slowest growth would break.
 
@@ -103,14 +119,19 @@ def plan_trajectory(
         schedule, **{name: min(getattr(schedule, name), freeze) for name in ("grow_until", "hold_until", "land_at")}
     )
     caps = budget.shares(prices)
+    plan = Trajectory(
+        _paths(schedule, caps, prices),
+        dict(caps),
+        epochs,
+        last,
+        fine_tune,
+        multipliers=proportions.multipliers(prices, caps),
+    )
     spend = budget.spend_share
     if spend is None:
-        return Trajectory(_paths(schedule, caps, prices), dict(caps), epochs, last, fine_tune)
+        return plan
     useful = replace(schedule, peak=min(schedule.peak, 1 / min(caps.values())))  # above it the full network is reached
-    candidates = [
-        Trajectory(_paths(candidate, caps, prices), dict(caps), epochs, last, fine_tune)
-        for candidate in _slower(useful, freeze)
-    ]
+    candidates = [replace(plan, paths=_paths(candidate, caps, prices)) for candidate in _slower(useful, freeze)]
     # Each costs at most what the one before costs, and a cost takes a second to work out for a large network.
     kept = bisect_left(candidates, True, key=lambda each: each.expected_spend_frac(prices) <= spend)
     if kept < len(candidates):

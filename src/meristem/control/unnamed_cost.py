@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import numpy as np
 
 from meristem.control.controller import widths_of
-from meristem.control.fit_budget import even, fit
+from meristem.control.fit_budget import fit, in_proportion
 from meristem.cost.price import Prices
 from meristem.space.arrays import FloatArray
 
 Range = tuple[float, float]  # shares of the dense cost
 
 
-def in_step_range(prices: Prices, caps: Mapping[str, float]) -> dict[str, Range]:
-    """The range for a network that has the same share of every group: one number."""
-    shares = prices.shares(widths_of(fit(prices, even(prices.space), caps)))
+def in_step_range(prices: Prices, caps: Mapping[str, float], multipliers: Mapping[str, float]) -> dict[str, Range]:
+    """The range for a network whose groups keep these proportions: one number."""
+    shares = prices.shares(widths_of(fit(prices, in_proportion(prices.space, multipliers), caps)))
     return {name: (share, share) for name, share in shares.items() if name not in caps}
 
 
-def possible_range(prices: Prices, caps: Mapping[str, float]) -> dict[str, Range]:
+def possible_range(prices: Prices, caps: Mapping[str, float], multipliers: Mapping[str, float]) -> dict[str, Range]:
     """About the range for a network that uses the budget up: groups that are cheap, or dear, in a metric come first.
 
     Prices are those of one network, so that the ends are near the extremes, not exactly there.
     """
-    in_step = widths_of(fit(prices, even(prices.space), caps))
+    in_step = widths_of(fit(prices, in_proportion(prices.space, multipliers), caps))
     unit_prices = prices.of_unit(in_step, dict.fromkeys(prices.dense, 1.0))
     ranges = {}
     for name in prices.dense:

@@ -24,7 +24,9 @@ _PIXELS = 32
 
 def vgg16_cifar10() -> Run:
     about = "VGG-16 with batch norm on CIFAR-10, 160 epochs."
-    return resnet20_cifar10().replace(name="vgg16-cifar10", about=about, model=vgg16, budget=Budget(params="5%"))
+    return resnet20_cifar10().replace(
+        name="vgg16-cifar10", about=about, model=vgg16, budget=Budget(params="5%", macs="13.55%")
+    )
 
 
 def resnet20_cifar10() -> Run:
@@ -37,7 +39,7 @@ def resnet20_cifar10() -> Run:
         epochs=160,
         batch=128,
         optimizer=OptimizerConfig(lr=0.1, schedule=Steps(10, (0.5, 0.75)), weight_decay=1e-4),
-        growth=GrowthConfig(Budget(params="36%")),
+        growth=GrowthConfig(Budget(params="36%", macs="50.2%")),
         data=DataConfig(held_out=5000),
     )
 
@@ -56,7 +58,7 @@ def wrn28_10_cifar10() -> Run:
         epochs=200,
         rate=Steps(5, (0.3, 0.6, 0.8)),
         weight_decay=5e-4,
-        budget=Budget(params="9.3%"),
+        budget=Budget(params="9.3%", macs="28.25%"),
     )
 
 

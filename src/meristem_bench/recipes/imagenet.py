@@ -28,7 +28,7 @@ def resnet50_imagenet() -> Run:
         epochs=90,
         batch=256,
         optimizer=OptimizerConfig(lr=0.1, schedule=Steps(10, (1 / 3, 2 / 3)), nesterov=True, weight_decay=1e-4),
-        growth=GrowthConfig(Budget(params="61.2%")),
+        growth=GrowthConfig(Budget(params="61.2%", macs="50.3%")),
         data=DataConfig(classes=1000, held_out=10_000, size=_PIXELS, workers=8),
     )
 

@@ -27,7 +27,7 @@ def deeplab_v3_voc() -> Run:
         epochs=46,  # 30 000 steps with the extra annotations
         batch=16,
         optimizer=OptimizerConfig(lr=0.007, schedule=Polynomial(0.9), weight_decay=1e-4),
-        growth=GrowthConfig(Budget(params="50.2%")),
+        growth=GrowthConfig(Budget(params="50.2%", macs="41.5%")),
         data=DataConfig(held_out=200, size=_PIXELS, workers=8),
     )
 

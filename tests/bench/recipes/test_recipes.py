@@ -92,11 +92,11 @@ def test_every_recipe_has_a_short_and_a_dense_form() -> None:
 @pytest.mark.parametrize(
     ("name", "epochs", "batch", "lr", "rate", "weight_decay", "budget"),
     [
-        ("vgg16-cifar10", 160, 128, 0.1, "steps/10@0.5,0.75", 1e-4, "params=5%"),
-        ("resnet20-cifar10", 160, 128, 0.1, "steps/10@0.5,0.75", 1e-4, "params=36%"),
-        ("wrn28-10-cifar10", 200, 128, 0.1, "steps/5@0.3,0.6,0.8", 5e-4, "params=9.3%"),
-        ("resnet50-imagenet", 90, 256, 0.1, f"steps/10@{1 / 3},{2 / 3}", 1e-4, "params=61.2%"),
-        ("deeplab-v3-voc", 46, 16, 0.007, "polynomial^0.9", 1e-4, "params=50.2%"),
+        ("vgg16-cifar10", 160, 128, 0.1, "steps/10@0.5,0.75", 1e-4, "params=5%,macs=13.55%"),
+        ("resnet20-cifar10", 160, 128, 0.1, "steps/10@0.5,0.75", 1e-4, "params=36%,macs=50.2%"),
+        ("wrn28-10-cifar10", 200, 128, 0.1, "steps/5@0.3,0.6,0.8", 5e-4, "params=9.3%,macs=28.25%"),
+        ("resnet50-imagenet", 90, 256, 0.1, f"steps/10@{1 / 3},{2 / 3}", 1e-4, "params=61.2%,macs=50.3%"),
+        ("deeplab-v3-voc", 46, 16, 0.007, "polynomial^0.9", 1e-4, "params=50.2%,macs=41.5%"),
     ],
 )
 def test_settings_are_those_of_the_paper(

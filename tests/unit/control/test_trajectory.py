@@ -26,6 +26,15 @@ def prices() -> Prices:
     return Prices(meristem.trace(net, torch.ones(1, 4)))
 
 
+def test_a_plan_that_rises_above_its_budget_comes_down_again() -> None:
+    found = plan_trajectory(BOTH, COURSE, prices(), 0.75, 10)
+    assert not found.only_rises(0)
+    assert found.only_rises(6)
+    assert plan_trajectory(BOTH, replace(COURSE, peak=1.0), prices(), 0.75, 10).only_rises(0)
+    shared_out = plan_trajectory(Budget(params="40%", spend="30%"), replace(COURSE, peak=1.0), prices(), 0.75, 10)
+    assert not shared_out.only_rises(0)
+
+
 def test_one_path_for_each_cap() -> None:
     found = plan_trajectory(BOTH, COURSE, prices(), 0.75, 10)
     assert found.caps == pytest.approx({"params": 0.4, "macs": 0.3})

@@ -11,6 +11,7 @@ import numpy as np
 from meristem.control.controller import Decision, Traits, View
 from meristem.control.first_network import FewestBlocks
 from meristem.control.method import Method
+from meristem.control.proportions import EVEN
 from meristem.control.schedule import Schedule
 from meristem.control.scores import ConstantScores
 from meristem.control.text_settings import number, whole_number, word
@@ -25,6 +26,7 @@ def autogrow() -> Method:
         scores=ConstantScores(),
         controller=AutoGrow(),
         schedule=Schedule(start=0.0, grow_until=0.0, peak=1.0),
+        proportions=EVEN,
         start=FewestBlocks(),
         fresh=RandomLastNorm(),
         opening=0.0,

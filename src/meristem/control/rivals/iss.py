@@ -16,6 +16,7 @@ from meristem.control.controller import Decision, Traits, View, widths_of
 from meristem.control.first_network import FullNetwork
 from meristem.control.fit_budget import fit
 from meristem.control.method import Method
+from meristem.control.proportions import EVEN
 from meristem.control.schedule import Schedule
 from meristem.control.scores import WeightNorms
 from meristem.control.text_settings import flag, number
@@ -36,6 +37,7 @@ def iss(lasso: Lasso | None = None, compact: bool = True) -> Method:
         controller=PruneDead(compact),
         # The full network until the last decision.
         schedule=Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=1.0, land_at=1.0),
+        proportions=EVEN,
         start=FullNetwork(),
         pressure=lasso or Lasso(),
     )

@@ -8,6 +8,7 @@ from meristem.control.exact import Exact
 from meristem.control.first_network import FullNetwork
 from meristem.control.method import Method, TrainingStage
 from meristem.control.order import InStep
+from meristem.control.proportions import EVEN
 from meristem.control.schedule import Schedule
 from meristem.control.scores import WeightNorms
 from meristem.cost.ledger import FINE_TUNE, PRE_TRAIN
@@ -22,6 +23,7 @@ def l1_pruning(pretrain: float = 0.5) -> Method:
     return Method(
         scores=WeightNorms(p=1.0, only_made=True),
         controller=Exact(InStep()),
+        proportions=EVEN,
         schedule=Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=1.0, land_at=1.0),
         start=FullNetwork(),
         freeze=pretrain,  # where the schedule comes down to the budget, too

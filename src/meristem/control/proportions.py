@@ -1,0 +1,76 @@
+"""Proportions: how wide groups are in relation to one another before the task has said anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from meristem.control.cap_weights import weights_that_use_up
+from meristem.control.controller import widths_of
+from meristem.control.fit_budget import fit, in_proportion
+from meristem.control.text_settings import number
+from meristem.cost.price import Prices
+from meristem.errors import MeristemError
+from meristem.space.space import Space
+
+
+@dataclass(frozen=True)
+class Proportions:
+    """A group gets a share of its units in proportion to 1 / (cost of its layers) ** ``balance`` (Eq. Proportions).
+
+    The cost of its layers is the mean over the layers that make or read its units, in the full model, in what the
+    budget names. 0 gives every group the same share of its units; in a plain chain of layers 1/2 gives every layer
+    about the same share of the budget.
+    """
+
+    balance: float = number(0.5)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.balance < math.inf:
+            raise MeristemError(f"balance must be a number of at least 0, got {self.balance}")
+
+    def multipliers(self, prices: Prices, caps: Mapping[str, float]) -> dict[str, float]:
+        """For every group, how far the share of its units is above that of the group with the smallest share.
+
+        With several caps the cost is their weighted sum, with weights at which all caps are used up.
+        """
+        if not self.balance:
+            return dict.fromkeys(prices.space.groups, 1.0)
+        costs = _layer_costs(prices, caps)
+
+        def shares(weights: Mapping[str, float]) -> dict[str, float]:
+            return prices.shares(widths_of(fit(prices, in_proportion(prices.space, self._from(costs, weights)), caps)))
+
+        return self._from(costs, weights_that_use_up(caps, shares))
+
+    def _from(self, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> dict[str, float]:
+        groups = next(iter(costs.values()))
+        shares = {g: sum(weight * costs[name][g] for name, weight in weights.items()) ** -self.balance for g in groups}
+        smallest = min(shares.values(), default=1.0)
+        return {group: share / smallest for group, share in shares.items()}
+
+
+def _layer_costs(prices: Prices, caps: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """For every metric the mean cost, in the full model, of the layers that make or read a group's units."""
+    space = prices.space
+    layers = _layers(space)
+    unit_prices = prices.of_unit(space.full, caps)
+    return {
+        name: {group: of_unit[group] * space.full[group] / max(1, layers[group]) for group in space.groups}
+        for name, of_unit in unit_prices.items()
+    }
+
+
+def _layers(space: Space) -> dict[str, int]:
+    """How often the units of each group occur as rows or columns of a weight."""
+    counts = dict.fromkeys(space.groups, 0)
+    for tensor in space.tensors.values():
+        if tensor.is_parameter and len(tensor.shape) > 1:
+            for axis in space.axes(tensor.name):
+                for part in space.unit_parts(axis):
+                    counts[part.group] += 1
+    return counts
+
+
+EVEN = Proportions(balance=0.0)  # every group has the same share of its units
