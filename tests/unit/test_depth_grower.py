@@ -274,8 +274,9 @@ def test_nobody_listens_while_a_plan_only_rises(space_of) -> None:
     """Groups keep their proportions and no unit goes, so importance would decide nothing."""
     torch.manual_seed(0)
     growth = Growth("deep_residual", space_of("deep_residual"), "default:peak=1:opening=0", epochs=8)
-    assert not growth.grower._growth.gating.scoring
-    assert Growth("deep_residual", space_of("deep_residual"), epochs=8).grower._growth.gating.scoring
+    assert not growth.grower._growth.decider.scores_steps(0)
+    falls = Growth("deep_residual", space_of("deep_residual"), epochs=8)
+    assert falls.grower._growth.decider.scores_steps(0)
 
 
 def test_a_copy_by_the_user_does_not_drag_the_grower_along(space_of) -> None:

@@ -70,7 +70,7 @@ class Trajectory:
         """Whether no epoch after this one may cost less than the one before."""
         later = [self.at(each) for each in range(epoch, self.last_decision + 1)]
         return self.allowance is None and all(
-            before[name] <= after[name] for before, after in pairwise(later) for name in self.caps
+            before[name] <= after[name] * (1 + 1e-9) for before, after in pairwise(later) for name in self.caps
         )
 
     def hardness(self, epoch: int) -> float:
