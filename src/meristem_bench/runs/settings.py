@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError, nearest
 from meristem_bench.runs.lr_schedule import LrSchedule, parse_lr_schedule
+from meristem_bench.runs.optimizer_kind import OptimizerKind, parse_optimizer_kind
 
 T = TypeVar("T")
 Config = TypeVar("Config")
@@ -98,6 +99,7 @@ _KINDS: dict[Any, Kind] = {
     str: Kind("text", (str,), str),
     Budget: Kind("a Budget", (Budget,), Budget.parse, lambda budget: budget.text),
     LrSchedule: Kind("a learning-rate schedule", (LrSchedule,), parse_lr_schedule, str),
+    OptimizerKind: Kind("a kind of optimizer", (OptimizerKind,), parse_optimizer_kind, str),
 }
 
 
