@@ -66,13 +66,13 @@ def vit_cifar10() -> Run:
 def gpt_wikitext2_short() -> Run:
     about = "The same in minutes on two cores: 4 blocks and 128 channels, windows of 128 bytes, 4 500 steps."
     run = gpt_wikitext2().replace(name="gpt-wikitext2-short", about=about, model=gpt_tiny)
-    return run.replace(epochs=12, batch=8, warmup=0.5, context=128, samples=384_000, held_out=65_536)
+    return run.replace(epochs=12, batch=8, lr=2e-3, warmup=0.5, context=128, samples=384_000, held_out=65_536)
 
 
 def vit_cifar10_short() -> Run:
     about = "The same in minutes on two cores: 4 blocks and 128 channels, 24 000 images of 16x16 pixels, 4 500 steps."
     run = vit_cifar10().replace(name="vit-cifar10-short", about=about, model=vit_tiny)
-    return run.replace(epochs=12, batch=64, warmup=0.5, samples=24_000, size=16)
+    return run.replace(epochs=12, batch=64, lr=2e-3, warmup=0.5, samples=24_000, size=16)
 
 
 # --- data ---

@@ -226,10 +226,7 @@ def replace_fields(config: Config, changes: Mapping[str, Any]) -> Config:
     return dataclasses.replace(config, **own)  # type: ignore[type-var]
 
 
-def plain_defaults(config: type) -> dict[str, Any]:
-    """The defaults of settings that JSON holds as they are."""
-    return {
-        setting.name: setting.default
-        for setting in settings_of(config).values()
-        if setting.default is None or isinstance(setting.default, (bool, int, float, str))
-    }
+def defaults_as_json(config: type) -> dict[str, Any]:
+    """The defaults of the settings that have one; `parse_settings` reads them back."""
+    defaults = {s: s.default for s in settings_of(config).values() if s.default is not dataclasses.MISSING}
+    return {s.name: None if default is None else s.kind.to_json(default) for s, default in defaults.items()}

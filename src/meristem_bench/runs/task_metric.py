@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_PLAIN = ("loss", "perplexity", "bits_per_byte")  # less of these numbers is better; all others are shares, more is better
+# Plain numbers, less is better; all others are shares, more is better.
+_PLAIN = ("loss", "perplexity", "bits_per_byte")
 
 
 @dataclass(frozen=True)
