@@ -66,7 +66,7 @@ class TextBytes:
         missing = (0, -(len(text) - 1) % self.context)
         inputs = F.pad(text[:-1], missing).view(-1, self.context)
         targets = F.pad(text[1:], missing, value=NOT_COUNTED).view(-1, self.context)
-        yield from zip(inputs.split(batch), targets.split(batch), strict=True)
+        yield from zip(torch.split(inputs, batch), torch.split(targets, batch), strict=True)
 
 
 def text_bytes(folder: str | Path, context: int, samples: int = 0, held_out: int = 0) -> TextBytes:

@@ -37,5 +37,5 @@ def gpt_small(classes: int = BYTES, context: int = 256) -> GPT:
 
 
 def gpt_tiny(classes: int = BYTES, context: int = 128) -> GPT:
-    """0.9 million parameters: 4 blocks of 8 heads and 128 channels."""
-    return GPT(classes, context, channels=128, heads=8, blocks=4)
+    """0.7 million parameters: 6 blocks of 6 heads and 96 channels."""
+    return GPT(classes, context, channels=96, heads=6)

@@ -141,6 +141,7 @@ def test_transformers_are_trained_by_adamw_with_a_warmup(name: str, expected: tu
     assert tuple(settings[key] for key in ("epochs", "batch", "warmup", "context")) == expected
     assert (settings["optimizer_kind"], settings["weight_decay"], settings["clip"]) == ("adamw/0.9,0.99", 0.1, 1)
     assert (settings["rate"], settings["budget"], settings["depth"]) == ("cosine", "params=33%", True)
+    assert settings["method"] == "default:peak=1"
     undecayed = {name for name, p in build_model(run).named_parameters() if not run.optimizer.decays(name, p)}
     assert undecayed > {"blocks.0.norm1.weight", "blocks.0.up.bias"}
     assert undecayed & {"tokens.weight", "positions", "positions.weight"}
