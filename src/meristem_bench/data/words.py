@@ -10,12 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from meristem_bench.data.text_files import NOT_COUNTED, find_text_files
+
 END = "<eos>"  # the word at the end of every line
 UNKNOWN = "<unk>"
-NOT_COUNTED = -100  # the target where a stream has ended; torch ignores it
-_FILES = {"train": "train", "validation": "valid", "test": "test"}
-_LAYOUTS = ("ptb.{}.txt", "wiki.{}.tokens", "{}.txt")
-_ARCHIVE = Path("simple-examples") / "data"  # where Mikolov's archive has the Penn Treebank
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def word_files(folder: str | Path, unroll: int, samples: int = 0) -> Words:
     The vocabulary is that of the training file; other words of the other files are ``<unk>``. ``samples`` is how many
     training words are used, from the first on; 0: all. The vocabulary is the same with all of them.
     """
-    paths = _find_files(Path(folder))
+    paths = find_text_files(Path(folder))
     texts = {split: _words(path) for split, path in paths.items()}
     vocabulary = tuple(dict.fromkeys(texts["train"]))
     numbers = {word: number for number, word in enumerate(vocabulary)}
@@ -99,23 +97,6 @@ def word_files(folder: str | Path, unroll: int, samples: int = 0) -> Words:
     if samples > len(splits["train"]):
         raise ValueError(f"there are {len(splits['train'])} training words, not samples={samples}")
     return Words(vocabulary, {**splits, "train": splits["train"][: samples or None]}, unroll)
-
-
-def _find_files(folder: Path) -> dict[str, Path]:
-    """The files of the three splits, of the one kind that is there."""
-    where = folder / _ARCHIVE if (folder / _ARCHIVE).is_dir() else folder
-    kinds = [{split: where / layout.format(name) for split, name in _FILES.items()} for layout in _LAYOUTS]
-    present = [paths for paths in kinds if any(path.is_file() for path in paths.values())]
-    if not present:
-        names = " or ".join(paths["train"].name for paths in kinds)
-        raise ValueError(f"{where} holds no {names}; give the folder in which the three files of words lie")
-    if len(present) > 1:
-        names = " and ".join(next(path.name for path in paths.values() if path.is_file()) for paths in present)
-        raise ValueError(f"{where} holds {names}; give a folder in which the files of one set of words lie")
-    for path in present[0].values():
-        if not path.is_file():
-            raise ValueError(f"{path} is missing; train, valid and test are needed, as they come in one archive")
-    return present[0]
 
 
 def _words(path: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from meristem_bench.recipes import cifar, deep, imagenet, voc, words
+from meristem_bench.recipes import cifar, deep, imagenet, transformers, voc, words
 from meristem_bench.recipes.digits import digits
 from meristem_bench.runs import Run
 
@@ -55,6 +55,10 @@ _GROWN: dict[str, Recipe] = {
     "ptb-medium-short": words.ptb_medium_short,
     "ptb-large": words.ptb_large,
     "ptb-large-short": words.ptb_large_short,
+    "gpt-wikitext2": transformers.gpt_wikitext2,
+    "gpt-wikitext2-short": transformers.gpt_wikitext2_short,
+    "vit-cifar10": transformers.vit_cifar10,
+    "vit-cifar10-short": transformers.vit_cifar10_short,
 }
 RECIPES: dict[str, Recipe] = {
     **_GROWN,

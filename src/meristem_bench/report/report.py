@@ -184,7 +184,7 @@ def _scores(finished: Sequence[Experiment], metric: TaskMetric) -> list[str]:
     full = {each.first.name: mean for each, mean in zip(finished, means, strict=True) if each.first.is_reference}
     changes = [mean - full.get(each.first.name, np.nan) for each, mean in zip(finished, means, strict=True)]
     return [
-        f"{_spread(each, 2)} ({change:+.2f})" if np.isfinite(change) else _spread(each, 2)
+        f"{_spread(each, metric.digits)}{f' ({change:+.{metric.digits}f})' if np.isfinite(change) else ''}"
         for each, change in zip(values, changes, strict=True)
     ]
 

@@ -50,6 +50,7 @@ class DataConfig:
     samples: Count = 0  # training samples that are used; 0: all
     size: Count = 0  # of input images, in pixels; 0: as the data have it
     workers: Annotated[Count, at_most(1024)] = 0  # processes that read files, for data that do not fit into memory
+    context: Count = 0  # tokens of a window of text that a step reads without a state; 0: the data are no such windows
     unroll: Count = 0  # words of each stream in a step, with a state carried from step to step; 0: there is no state
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import meristem
 from meristem.errors import MeristemError
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
-from meristem_bench.runs.settings import plain_defaults
+from meristem_bench.runs.settings import defaults_as_json
 
 # Paths that a run needs: whether one is given decides the outcome, where it leads does not, since files are moved.
 _NEEDED_PATHS = ("widths", "cost_of", "pretrained")
@@ -64,4 +64,4 @@ def read_run(folder: Folder, recipe_run: Run) -> Run:
 
 def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings from a file, and the defaults of those that did not exist when it was written."""
-    return {**plain_defaults(Run), **settings}
+    return {**defaults_as_json(Run), **settings}

@@ -10,6 +10,7 @@ from torch import Tensor, nn, optim
 
 from meristem.errors import MeristemError
 from meristem_bench.runs.lr_schedule import Cosine, LrSchedule
+from meristem_bench.runs.optimizer_kind import SGD, OptimizerKind
 from meristem_bench.runs.settings import Amount, Count, Fixed, Fraction, Named, check_settings
 
 
@@ -19,11 +20,12 @@ def _every_parameter(name: str, parameter: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Stochastic gradient descent."""
+    """The optimizer and its numbers; which of them it has depends on its kind."""
 
     lr: Amount  # before the schedule and the warmup are applied, step by step
     schedule: Annotated[LrSchedule, Named("rate")] = Cosine()
     warmup: Amount = 0.0  # epochs over which the learning rate rises from almost nothing
+    kind: Annotated[OptimizerKind, Named("optimizer_kind")] = SGD()
     momentum: Fraction = 0.9
     nesterov: bool = False
     weight_decay: Amount = 0.0
@@ -32,11 +34,10 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.nesterov and not self.momentum:
-            raise MeristemError("nesterov needs a momentum, but momentum is 0")
+        self.kind.check(self.momentum, self.nesterov)
 
-    def build(self, model: nn.Module) -> optim.SGD:
-        return optim.SGD(self._parameter_groups(model), self.lr, self.momentum, nesterov=self.nesterov)
+    def build(self, model: nn.Module) -> optim.Optimizer:
+        return self.kind.build(self._parameter_groups(model), self.lr, self.momentum, self.nesterov)
 
     def _parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """One group, or two where some parameters are not decayed."""

@@ -35,7 +35,7 @@ class Run:
     about: Fixed[str]  # one sentence
     model: Fixed[
         Callable[..., nn.Module]
-    ]  # makes it at full size; called with classes=... and keep=... if they are set
+    ]  # makes it at full size; called with classes=..., keep=... and context=... if they are set
     load: Fixed[Callable[[Run], Data]]  # reads the data as `data` says
     task: Fixed[Task]
     epochs: Positive  # of growing

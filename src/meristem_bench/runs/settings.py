@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 from meristem.control.budget import Budget
 from meristem.errors import MeristemError, nearest
 from meristem_bench.runs.lr_schedule import LrSchedule, parse_lr_schedule
+from meristem_bench.runs.optimizer_kind import OptimizerKind, parse_optimizer_kind
 
 T = TypeVar("T")
 Config = TypeVar("Config")
@@ -98,6 +99,7 @@ _KINDS: dict[Any, Kind] = {
     str: Kind("text", (str,), str),
     Budget: Kind("a Budget", (Budget,), Budget.parse, lambda budget: budget.text),
     LrSchedule: Kind("a learning-rate schedule", (LrSchedule,), parse_lr_schedule, str),
+    OptimizerKind: Kind("a kind of optimizer", (OptimizerKind,), parse_optimizer_kind, str),
 }
 
 
@@ -224,10 +226,7 @@ def replace_fields(config: Config, changes: Mapping[str, Any]) -> Config:
     return dataclasses.replace(config, **own)  # type: ignore[type-var]
 
 
-def plain_defaults(config: type) -> dict[str, Any]:
-    """The defaults of settings that JSON holds as they are."""
-    return {
-        setting.name: setting.default
-        for setting in settings_of(config).values()
-        if setting.default is None or isinstance(setting.default, (bool, int, float, str))
-    }
+def defaults_as_json(config: type) -> dict[str, Any]:
+    """The defaults of the settings that have one; `parse_settings` reads them back."""
+    defaults = {s: s.default for s in settings_of(config).values() if s.default is not dataclasses.MISSING}
+    return {s.name: None if default is None else s.kind.to_json(default) for s, default in defaults.items()}

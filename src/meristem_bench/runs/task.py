@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -151,6 +152,17 @@ class LanguageModel:
             raise MeristemError(f"the model returned outputs of shape {_shape(outputs.shape)}, expected {expected}")
         rows = outputs.flatten(0, -2).float() if isinstance(outputs, Tensor) else outputs
         return _scores(rows, targets.flatten(), self.ignore)
+
+
+@dataclass(frozen=True)
+class ByteLanguageModel(LanguageModel):
+    """The next byte at every place of a text, in bits: cross entropy to the base of 2."""
+
+    headline: str = "bits_per_byte"
+
+    def metrics(self, tally: Tensor) -> dict[str, float]:
+        loss = (tally[0] / tally[1]).item()
+        return {"loss": loss, "bits_per_byte": loss / math.log(2)}
 
 
 def _scores(outputs: Any, targets: Tensor, ignore: int = -100) -> Tensor:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_PLAIN = ("loss", "perplexity")  # plain numbers, less is better; all others are shares, more is better
+# Plain numbers, less is better; all others are shares, more is better.
+_PLAIN = ("loss", "perplexity", "bits_per_byte")
 
 
 @dataclass(frozen=True)
 class TaskMetric:
     """
-    >>> metric("accuracy").text(0.914), metric("perplexity").text(82.46)
-    ('91.4 %', '82.5')
+    >>> metric("accuracy").text(0.914), metric("perplexity").text(82.46), metric("bits_per_byte").text(1.234)
+    ('91.4 %', '82.5', '1.23')
     """
 
     name: str
@@ -28,7 +29,14 @@ class TaskMetric:
     def shown(self, value: float) -> float:
         return 100 * value if self.is_share else value
 
-    def text(self, value: float, digits: int = 1) -> str:
+    @property
+    def digits(self) -> int:
+        """Behind the point, in a table of results."""
+        return 3 if self.name == "bits_per_byte" else 2
+
+    def text(self, value: float, digits: int | None = None) -> str:
+        """With one digit less than in a table unless the number is given."""
+        digits = self.digits - 1 if digits is None else digits
         return f"{self.shown(value):.{digits}f}{' %' * self.is_share}"
 
     def change(self, value: float, other: float) -> str:
@@ -37,7 +45,7 @@ class TaskMetric:
         >>> metric("accuracy").change(0.91, 0.92), metric("perplexity").change(82.5, 80.0)
         ('-1.00 points', '+2.50 (worse)')
         """
-        difference = f"{self.shown(value) - self.shown(other):+.2f}"
+        difference = f"{self.shown(value) - self.shown(other):+.{self.digits}f}"
         if self.is_share:
             return f"{difference} points"
         if not float(difference):

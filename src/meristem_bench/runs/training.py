@@ -171,6 +171,7 @@ def build_model(run: Run, data: Data | None = None) -> nn.Module:
     arguments = {
         "classes": run.data.classes or getattr(data, "classes", 0),
         "keep": run.dropout.kept_share(run.growth),
+        "context": run.data.context,
     }
     try:
         model = run.model(**{name: value for name, value in arguments.items() if value})
@@ -178,7 +179,11 @@ def build_model(run: Run, data: Data | None = None) -> nn.Module:
         name = next((name for name in arguments if f"'{name}'" in str(error)), None)
         if name is None:
             raise
-        what = {"classes": "a fixed number of classes", "keep": "no dropout that could be set"}[name]
+        what = {
+            "classes": "a fixed number of classes",
+            "keep": "no dropout that could be set",
+            "context": "no context that could be set",
+        }[name]
         raise MeristemError(f"{run.name}: its model has {what}; leave out {name}") from None
     if not isinstance(model, nn.Module):
         raise MeristemError(f"{run.name}: its model function returned {type(model).__name__}, expected an nn.Module")

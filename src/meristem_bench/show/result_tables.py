@@ -20,8 +20,8 @@ def result_table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> 
     rows = [
         (
             f"test {metric.name}",
-            metric.text(mine, 2),
-            metric.text(theirs, 2) if dense else not_trained,
+            metric.text(mine, metric.digits),
+            metric.text(theirs, metric.digits) if dense else not_trained,
             metric.change(mine, theirs) if dense else "",
         ),
         ("parameters", f"{result['params']:,}", f"{full['params']:,}", percent(result["params_frac"])),
@@ -97,8 +97,8 @@ def _score(results: Sequence[Mapping[str, Any]], metric: TaskMetric, full: float
     values = _values(results, "test", metric)
     if not values:
         return ""
-    change = "" if full is None else f" ({statistics.mean(values) - full:+.2f})"
-    return f"{mean_and_deviation(values, 2)}{change}"
+    change = "" if full is None else f" ({statistics.mean(values) - full:+.{metric.digits}f})"
+    return f"{mean_and_deviation(values, metric.digits)}{change}"
 
 
 def _costs(results: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:

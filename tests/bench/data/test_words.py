@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from bench.data.data_files import SHARED
-from meristem_bench.data.words import NOT_COUNTED, Words, word_files
+from meristem_bench.data.text_files import NOT_COUNTED
+from meristem_bench.data.words import Words, word_files
 
 TEXTS = {"train": " the cat sat \n the dog <unk> \n", "valid": " the cat \n", "test": " a dog sat \n\n"}
 

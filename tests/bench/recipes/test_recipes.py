@@ -29,6 +29,7 @@ SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
 GROWN = [name for name in RECIPES if not name.endswith("-dense")]
 SHORT = [name for name in GROWN if name.endswith("-short") and "-nas-" not in name]  # that one has a test of its own
 FULL = [name for name in GROWN if not name.endswith("-short")]
+TRANSFORMERS = ("gpt", "vit")
 SAMPLES = {"imagenet": SHARED / "imagenet-sample" / "imagenette-224", "voc": SHARED}
 
 
@@ -67,11 +68,12 @@ def data_dirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for split, count in (("train", 40), ("valid", 5), ("test", 6)):
         lines = [" ".join(f"word{number}" for number in rng.integers(0, 20, 12)) for _ in range(count)]
         (root / "words" / f"ptb.{split}.txt").write_text("<unk>\n" + "\n".join(lines))
-    return {"cifar10": root / "cifar", "imagenet": root / "classes", "voc": root / "voc", "ptb": root / "words"}
+    words = {"ptb": root / "words", "wikitext2": root / "words"}
+    return {"cifar10": root / "cifar", "imagenet": root / "classes", "voc": root / "voc", **words}
 
 
 def kind(name: str) -> str:
-    return next(kind for kind in ("cifar10", "imagenet", "voc", "ptb") if kind in name)
+    return next(kind for kind in ("cifar10", "imagenet", "voc", "ptb", "wikitext2") if kind in name)
 
 
 # --- settings ---
@@ -125,6 +127,28 @@ def test_settings_of_language_models_are_the_published_ones(name: str, expected:
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt-wikitext2", (50, 16, 2, 256)),
+        ("gpt-wikitext2-short", (12, 8, 0.5, 128)),
+        ("vit-cifar10", (100, 128, 2, 0)),
+        ("vit-cifar10-short", (12, 64, 0.5, 0)),
+    ],
+)
+def test_transformers_are_trained_by_adamw_with_a_warmup(name: str, expected: tuple[float, ...]) -> None:
+    run = find_run(name)
+    settings = run.settings
+    assert tuple(settings[key] for key in ("epochs", "batch", "warmup", "context")) == expected
+    assert (settings["optimizer_kind"], settings["weight_decay"], settings["clip"]) == ("adamw/0.9,0.99", 0.1, 1)
+    assert (settings["rate"], settings["budget"], settings["depth"]) == ("cosine", "params=33%", True)
+    assert settings["method"] == "default:peak=1"
+    undecayed = {name for name, p in build_model(run).named_parameters() if not run.optimizer.decays(name, p)}
+    assert undecayed > {"blocks.0.norm1.weight", "blocks.0.up.bias"}
+    assert undecayed & {"tokens.weight", "positions", "positions.weight"}
+    assert not [name for name in undecayed if name.endswith(("qkv.weight", "up.weight", "patches.weight"))]
+
+
+@pytest.mark.parametrize(
     ("name", "width", "size", "share"),
     [("mobilenet-v1-224-imagenet", 0.75, 224, 0.83), ("mobilenet-v1-128-imagenet", 0.25, 128, 0.73)],
 )
@@ -147,7 +171,7 @@ def test_depth_is_fine_tuned_as_in_the_paper() -> None:
     deep = {
         name: find_run(name).fine_tuning.epochs
         for name in FULL
-        if find_run(name).growth.depth and not name.endswith("-nas")
+        if find_run(name).growth.depth and not name.startswith(TRANSFORMERS) and not name.endswith("-nas")
     }
     assert deep == {name: 40 if "cifar10" in name else 20 for name in deep}
     assert len(deep) == 4
@@ -170,6 +194,9 @@ def few_steps(run: Run, kind: str) -> Run:
     """As it is, but over almost no data."""
     if kind == "ptb":
         return run.with_settings({"batch": 4, "samples": 60, "epochs": 3, "threads": 1, "unroll": 2})
+    if kind == "wikitext2":
+        few = {"batch": 2, "samples": 64, "held_out": 50, "context": 8}
+        return run.with_settings({**few, "epochs": 3, "warmup": 0.5, "threads": 1})
     few = {"cifar10": (8, 4, 16), "imagenet": (10, 8, 16), "voc": (2, 2, 4)}[kind]
     settings = dict(zip(("held_out", "batch", "samples"), few, strict=True))
     settings["epochs"] = 3

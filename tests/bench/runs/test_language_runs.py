@@ -200,3 +200,4 @@ def test_a_setting_that_came_to_be_known_later_had_no_effect_before() -> None:
     """Checkpoints and folders of earlier versions say nothing about it and go on."""
     assert with_defaults({"lr": 0.1})["clip"] == 0.0
     assert with_defaults({"clip": 5.0})["clip"] == 5.0
+    assert with_defaults({})["optimizer_kind"] == "sgd"

@@ -20,8 +20,8 @@ from meristem_bench.runs.settings import (
     Share,
     at_most,
     check_settings,
+    defaults_as_json,
     parse_settings,
-    plain_defaults,
     replace_fields,
     settings_as_json,
     settings_of,
@@ -58,9 +58,10 @@ def test_the_names_of_a_run_are_those_that_users_and_files_know() -> None:
     """A file of an earlier version says them, and so do command lines: none goes away."""
     assert set(settings_of(Run)) == {
         *("epochs", "batch", "seed", "lr", "rate", "warmup", "momentum", "nesterov", "weight_decay", "clip"),
+        "optimizer_kind",
         *("fine_tune", "fine_tune_lr", "fine_tune_rate", "keep", "keep_dense"),
         *("budget", "method", "widths", "cost_of", "pretrained", "pin", "depth"),
-        *("data_dir", "classes", "held_out", "samples", "size", "workers", "unroll"),
+        *("data_dir", "classes", "held_out", "samples", "size", "workers", "unroll", "context"),
         *("device", "threads", "bf16", "channels_last", "compile"),
     }
 
@@ -68,7 +69,8 @@ def test_the_names_of_a_run_are_those_that_users_and_files_know() -> None:
 def test_what_is_fixed_is_no_setting_and_what_lies_within_is_one() -> None:
     assert list(settings_of(Outer)) == ["count", "flag", "text", "budget", "share", "inner_rate"]
     assert settings_of(Outer)["inner_rate"].path == ("inner", "schedule")
-    assert plain_defaults(Outer) == {"flag": False, "text": "a", "share": 0.5, "inner_rate": None}
+    others = {"text": "a", "budget": "params=36%", "share": 0.5, "inner_rate": None}
+    assert defaults_as_json(Outer) == {"flag": False, **others}
 
 
 def test_the_way_through_json_and_text_and_back() -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from meristem.errors import MeristemError
-from meristem_bench.runs.task import Classification, LanguageModel, Segmentation
+from meristem_bench.runs.task import ByteLanguageModel, Classification, LanguageModel, Segmentation
 
 
 def samples(count: int, *shape: int, classes: int = 7, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,6 +203,13 @@ def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity() -> No
     task = LanguageModel()
     tally = task.tally(torch.zeros(2, 5, 37), torch.arange(10).view(2, 5))
     assert task.metrics(tally)["perplexity"] == pytest.approx(37)
+
+
+def test_bytes_are_told_in_bits() -> None:
+    task = ByteLanguageModel()
+    tally = task.tally(torch.zeros(2, 5, 256), torch.arange(10).view(2, 5))
+    assert task.metrics(tally) == pytest.approx({"loss": math.log(256), "bits_per_byte": 8})
+    assert task.headline in task.metrics(tally)
 
 
 def test_outputs_that_are_no_scores_of_words() -> None:

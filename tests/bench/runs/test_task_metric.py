@@ -43,6 +43,13 @@ def test_a_table_compares_in_the_metrics_own_terms() -> None:
     assert first.split() == ["test", "accuracy", "90.00", "%", "92.00", "%", "-2.00", "points"]
 
 
+def test_bits_per_byte_have_a_digit_more_everywhere() -> None:
+    first = result_table(result("bits_per_byte", 2.0714), result("bits_per_byte", 2.06)).splitlines()[1]
+    assert first.split() == ["test", "bits_per_byte", "2.071", "2.060", "+0.011", "(worse)"]
+    rows = [("a", [result("bits_per_byte", 2.0714)])]
+    assert comparison_table(rows).splitlines()[1].split()[:3] == ["a", "1", "2.071"]
+
+
 def test_a_table_of_several_seeds_does_too() -> None:
     lines = comparison_table([("a", [result("perplexity", 80.0), result("perplexity", 82.0)])]).splitlines()
     assert lines[0].split() == ["seeds", "test", "perplexity", "parameters", "macs,", "%", "savings", "minutes"]
