@@ -12,7 +12,7 @@ import torch
 
 from fuzz.check import Verdict, examine
 from fuzz.not_covered import NOT_COVERED
-from fuzz.recipe import Recipe, random_recipe, source_of
+from fuzz.recipe import random_recipe, recipe_from, source_of
 from fuzz.report import report
 
 
@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=5, help="at most so many constructs in one (default: %(default)s)")
     parser.add_argument("--all", action="store_true", help="with the constructs that are known not to be covered")
     parser.add_argument("--verbose", action="store_true", help="print every module that is no defect, too")
+    parser.add_argument("--recipe", help="this one module, as a report printed it")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -30,16 +31,17 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     free = 0.0
     start = time.process_time()
-    for seed in range(options.first, options.first + options.models):
-        recipe = random_recipe(seed, options.steps, leave_out)
+    seeds = range(options.first, options.first + options.models)
+    random_ones = (random_recipe(seed, options.steps, leave_out) for seed in seeds)
+    for recipe in [recipe_from(options.recipe)] if options.recipe else random_ones:
         verdict = examine(recipe)
         kinds[verdict.kind] += 1
         free += verdict.free_frac
         if verdict.is_defect:
             print(report(recipe, verdict), flush=True)
         elif options.verbose or verdict.kind == "invalid":
-            print(f"seed {seed}: {verdict.kind} {verdict.message}\n{source_of(recipe).text()}", flush=True)
-    print(_summary(kinds, free / options.models, time.process_time() - start))
+            print(f"{verdict.kind}, seed {recipe.seed}: {verdict.message}\n{source_of(recipe).text()}", flush=True)
+    print(_summary(kinds, free / sum(kinds.values()), time.process_time() - start))
     return int(any(Verdict(kind).is_defect for kind in kinds))
 
 

@@ -50,7 +50,7 @@ CONSTANTS = table(
     Construct("norm_of_ones", "h = h / torch.ones({n}).norm()"),
     Construct("mean_of_ones", "h = h * torch.ones({n}).mean()"),
     Construct("product_of_twos", "h = h / torch.full(({n},), 1.1).prod()"),
-    Construct("dot_of_ones", "h = h * torch.ones({n}).dot(torch.ones({n})) ** -0.5"),
+    Construct("dot_of_ones", "h = h * (torch.ones(1, {n}) @ torch.ones({n}, 1))[0] ** -0.5"),
     Construct("identity_matmul", "h = h @ torch.eye({n}, dtype=h.dtype)", domains="FS"),
     Construct("triangle_matmul", "h = h @ torch.tril(torch.ones({n}, {n}, dtype=h.dtype))", domains="FS"),
     Construct("ones_matmul", "h = h * (h @ torch.ones({n}, 1, dtype=h.dtype))", domains="FS"),

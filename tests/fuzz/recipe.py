@@ -59,6 +59,20 @@ class Recipe:
     domain: str
     steps: tuple[Step, ...]
 
+    def __str__(self) -> str:
+        return " ".join([str(self.seed), self.domain, *(f"{step.construct}:{step.seed}" for step in self.steps)])
+
+
+def recipe_from(text: str) -> Recipe:
+    """The recipe that was printed as this text.
+
+    >>> str(recipe_from("7 F layer:1 act:2"))
+    '7 F layer:1 act:2'
+    """
+    seed, domain, *steps = text.split()
+    pairs = (step.split(":") for step in steps)
+    return Recipe(int(seed), domain, tuple(Step(construct, int(number)) for construct, number in pairs))
+
 
 def random_recipe(seed: int, most_steps: int, leave_out: frozenset[str] = frozenset()) -> Recipe:
     """A recipe for this seed, without the named constructs."""

@@ -9,6 +9,6 @@ from fuzz.shrink import shrunk
 
 def report(recipe: Recipe, verdict: Verdict) -> str:
     small = shrunk(recipe, lambda other: examine(other).kind == verdict.kind)
-    steps = ", ".join(f"{step.construct}:{step.seed}" for step in small.steps)
-    lines = [f"seed {recipe.seed}, {verdict.kind}: {examine(small).message}", f"{small.domain} {steps}", source_of(small).text()]
-    return "\n".join(lines)
+    head = f"{verdict.kind}, seed {recipe.seed}: {examine(small).message}"
+    again = f'python -m fuzz --recipe "{small}"'
+    return "\n".join([head, again, source_of(small).text()])

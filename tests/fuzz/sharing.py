@@ -27,7 +27,7 @@ SHARING = table(
     # frozen
     Construct("frozen", "h = {act}(self.{a}(h))", "self.{a} = {CD}\nself.{a}.requires_grad_(False)", "D"),
     Construct("frozen_norm", "h = self.{a}(h)", "self.{a} = {norm}\nself.{a}.requires_grad_(False)"),
-    Construct("frozen_bias", "h = self.{a}(h)", "self.{a} = {CD}\nself.{a}.bias.requires_grad_(False)", "D"),
+    Construct("frozen_bias", "h = self.{a}(h)", "self.{a} = {plain_CD}\nself.{a}.bias.requires_grad_(False)", "D"),
     Construct("frozen_behind_trained", "h = self.{b}(torch.relu(self.{a}(h)))", "self.{a} = {CD}\nself.{b} = {DC}\nself.{b}.requires_grad_(False)"),
     Construct("frozen_scale", "h = h * self.{a}{up}", "self.{a} = nn.Parameter(torch.randn({C}), requires_grad=False)"),
     Construct("low_rank", "h = self.{a}(h) + self.{d}(self.{b}(h))", "self.{a} = {CE}\nself.{a}.requires_grad_(False)\nself.{b} = {CD}\nself.{d} = {DE}", "E"),
