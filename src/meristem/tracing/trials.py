@@ -15,18 +15,22 @@ _TINY = 4  # groups of fewer units have no two widths that are far apart
 def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
     """Live units to try: one less in every group, random widths, as few units as may be, and equal widths.
 
-    Of the random widths every other one is small and every other one large: where several groups lie in one dimension,
-    code that cuts it by position would by accident find the right units if their widths were nearly the same.
+    Code that cuts a dimension by position must not find the right units by accident. So one less is such that half of a
+    group is not half of what is left of it; of the random widths every other one is small and every other one large,
+    because several groups may lie in one dimension; and more than half of the units that go are the first ones.
     """
     random = np.random.default_rng(0)
     one_less, random_widths, fewest, equal_widths, odd_ones_least = (grouping.full_masks() for _ in range(5))
     for number, group in enumerate(grouping.groups):
         name, units = group.name, group.units
-        one_less[name][units // 2] = False
+        one_less[name][units // 2 - units % 2] = False
         least = max(group.min_units, min(2, units - 1))
         third = (units - least) // 3
         low, high = (least, least + third) if number % 2 == 0 else (units - third, units)
-        random_widths[name][random.permutation(units)[random.integers(low, high + 1) :]] = False
+        gone = units - int(random.integers(low, high + 1))
+        first = (gone + 1) // 2
+        random_widths[name][:first] = False
+        random_widths[name][first + random.permutation(units - first)[: gone - first]] = False
         if units < _TINY and number % 2:
             odd_ones_least[name][: -group.min_units] = False
         fewest[name][: -group.min_units] = False
