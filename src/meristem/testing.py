@@ -26,11 +26,14 @@ from meristem.tracing.model_copy import copy_with, named_tensors
 from meristem.tracing.observations import Observations
 from meristem.tracing.operation import ExecutedOp
 from meristem.tracing.ops.contracting import attention
+from meristem.tracing.ops.elementwise import drawn, made_of_constants
 from meristem.tracing.ops.moving import view
 from meristem.tracing.ops.op import Op
 from meristem.tracing.ops.reducing import batch_norm, group_norm, layer_norm
 from meristem.tracing.ops.table import OPS, UNLISTED
 from meristem.tracing.unit_labels import KnownUnitLabels
+
+_DRAWS = (made_of_constants, drawn)  # what makes random numbers, among other things
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,9 @@ def masked_reference(
         if not masks[group][0]:
             leave_out(full, block.path, block.way)
     replay = _Replay(full, space, masks, parameters, scales or {})
-    steps: list[ExecutedOp] = []
-    run = replay.run = LabelledRun(full, replay.observations, {}, meta=False, listener=steps.append)
+    run = replay.run = LabelledRun(full, replay.observations, {}, meta=False, listener=replay.record)
     outputs = run.execute(call_of(full, inputs, {}, space.carried))
-    for step in steps:  # afterwards, because inside the run torch records no gradients
+    for step in replay.steps:  # afterwards, because inside the run torch records no gradients
         replay.step(step)
     return Reference([replay.value(out) for out in outputs], parameters)
 
@@ -106,6 +108,8 @@ class _Replay:
         self._names = {id(tensor): name for name, tensor in named_tensors(model)}
         self._parameters, self._scales = parameters, scales
         self._values: dict[int, tuple[Tensor, Tensor]] = {}
+        self._drawn: dict[int, Tensor] = {}
+        self.steps: list[ExecutedOp] = []
 
     def _leaves(self, axis: Axis) -> list[IntArray]:
         return [  # without blocks: an absent one is not there at all
@@ -135,15 +139,27 @@ class _Replay:
                 value = torch.where(torch.from_numpy(live).view(shape), value, torch.zeros((), dtype=value.dtype))
         return value
 
+    def record(self, step: ExecutedOp) -> None:
+        """Note a step for later, with random numbers as they are: drawn again they would be others."""
+        self.steps.append(step)
+        name = step.func.overloadpacket.__name__
+        if torch.Tag.nondeterministic_seeded in step.func.tags and OPS.get(name, UNLISTED).rule in _DRAWS:
+            self._drawn[id(step)] = step.outs.clone()
+
     def step(self, step: ExecutedOp) -> None:
         args, kwargs = tree_map(self._argument, (step.arguments, step.kwargs))
         name = step.func.overloadpacket.__name__
         if name == "add_" and self._is_buffer(step.arguments[0]):
             return  # a counter of the model's own
+        written_to = args[0] if step.arguments and step.outs is step.arguments[0] else None
+        if written_to is not None:  # on a copy, because masking it would change what the operation keeps for gradients
+            args = [written_to.clone(), *args[1:]]
         op = OPS.get(name, UNLISTED)
         if op.rule is attention:  # the fused kernels do not give gradients to every argument
             attended = _attention(step.func, args, kwargs)
             outs = attended if isinstance(step.outs, Tensor) else (attended, *step.outs[1:])
+        elif id(step) in self._drawn:
+            outs = self._drawn[id(step)]
         elif op.rule is view:  # masking may have changed the memory format
             outs = args[0].reshape(step.outs.shape)
         elif op.zeros_count:
@@ -153,7 +169,9 @@ class _Replay:
             outs = step.func(*[a.detach().clone() if self._is_buffer(b) else a for a, b in pairs], **kwargs)
         else:
             outs = step.func(*self._scaled(step, args), **kwargs)
-        self._keep(step, outs)
+        if written_to is not None:  # views of it, and what it is a view of, must see what is written
+            outs = written_to.copy_(self._masked(outs, self.run.dims(step.outs)))
+        self._keep(step, outs, masked=written_to is not None or step.func.is_view)
 
     def _is_buffer(self, original: Any) -> bool:
         return isinstance(original, Tensor) and id(original) in self._names and not isinstance(original, nn.Parameter)
@@ -172,10 +190,12 @@ class _Replay:
                     result[at] = result[at] * factor.view(shape)
         return result
 
-    def _keep(self, step: ExecutedOp, outs: Any) -> None:
+    def _keep(self, step: ExecutedOp, outs: Any, *, masked: bool) -> None:
+        """Remember results. Where they are ``masked`` already they stay the same tensors: they may share their memory."""
         originals = [out for out in _flat(step.outs) if isinstance(out, Tensor)]
         for original, replayed in zip(originals, [out for out in _flat(outs) if isinstance(out, Tensor)], strict=True):
-            value = self._masked(replayed, self.run.dims(original)) if replayed.is_floating_point() else replayed
+            mask = replayed.is_floating_point() and not masked
+            value = self._masked(replayed, self.run.dims(original)) if mask else replayed
             self._values[id(original)] = (original, value)
 
     def _on_live_positions(self, step: ExecutedOp, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

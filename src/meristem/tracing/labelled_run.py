@@ -34,6 +34,7 @@ from meristem.tracing.ops.elementwise import nothing, pointwise, unknown
 from meristem.tracing.ops.op import Op
 from meristem.tracing.ops.table import OPS, UNLISTED
 from meristem.tracing.run_context import RunContext
+from meristem.tracing.slices import Slices
 from meristem.tracing.tensor_dims import TensorDims, holds_numbers
 from meristem.tracing.unit_labels import MismatchError
 
@@ -114,6 +115,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             _fast_attention_off(),
             self._module_calls.followed(),
             TensorLiterals(self._note_literal),
+            Slices(self._note_slices),
             self,
         ):
             outputs = call.on(self._model)
@@ -217,6 +219,11 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""
         self._context.where = f"a tensor of numbers in {self._scope}"
         self._note_numbers(numbers)
+
+    def _note_slices(self, tensor: Tensor, leave_out: tuple[bool, ...]) -> None:
+        """A part of a wide dimension must not be all of a narrow one, nor the other way round."""
+        self._context.where = f"a slice in {self._scope}"
+        self._note_numbers(leave_out, {"self": tensor})
 
     def _note_numbers(self, numbers: tuple[Any, ...], arguments: Mapping[str, Any] | None = None) -> None:
         """Note the plain numbers of an operation, or complain if the full run had others there."""

@@ -9,24 +9,38 @@ import numpy as np
 from meristem.space.arrays import BoolArray
 from meristem.tracing.grouping import Grouping
 
+_TINY = 4  # groups of fewer units have no two widths that are far apart
+
 
 def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
-    """Live units to try: one less in every group, random widths, as few units as may be, and equal widths."""
+    """Live units to try: one less in every group, random widths, as few units as may be, and equal widths.
+
+    Code that cuts a dimension by position must not find the right units by accident. So one less is such that half of a
+    group is not half of what is left of it; of the random widths every other one is small and every other one large,
+    because several groups may lie in one dimension; and more than half of the units that go are the first ones.
+    """
     random = np.random.default_rng(0)
-    one_less, random_widths, fewest, equal_widths = (grouping.full_masks() for _ in range(4))
-    for group in grouping.groups:
+    one_less, random_widths, fewest, equal_widths, odd_ones_least = (grouping.full_masks() for _ in range(5))
+    for number, group in enumerate(grouping.groups):
         name, units = group.name, group.units
-        one_less[name][units // 2] = False
-        width = random.integers(max(group.min_units, min(2, units - 1)), units)
-        random_widths[name][random.permutation(units)[width:]] = False
+        one_less[name][units // 2 - units % 2] = False
+        least = max(group.min_units, min(2, units - 1))
+        third = (units - least) // 3
+        low, high = (least, least + third) if number % 2 == 0 else (units - third, units)
+        gone = units - int(random.integers(low, high + 1))
+        first = (gone + 1) // 2
+        random_widths[name][:first] = False
+        random_widths[name][first + random.permutation(units - first)[: gone - first]] = False
+        if units < _TINY and number % 2:
+            odd_ones_least[name][: -group.min_units] = False
         fewest[name][: -group.min_units] = False
     # Code that compares the sizes of two groups may go another way only where they are equal.
     smallest = min((group.units for group in grouping.groups if group.units > 1), default=1)
     for group in grouping.groups:
         if group.min_units <= smallest:
             equal_widths[group.name][smallest:] = False
-    trials = [one_less, random_widths, fewest]
-    return trials if all(mask.all() for mask in equal_widths.values()) else [*trials, equal_widths]
+    also = [equal_widths, *([odd_ones_least] if grouping.observations.cuts else [])]
+    return [one_less, random_widths, fewest, *(masks for masks in also if not all(m.all() for m in masks.values()))]
 
 
 def guilty(suspects: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> set[str]:

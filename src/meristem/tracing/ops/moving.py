@@ -213,6 +213,7 @@ def slice_(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     size = outs[0].shape[at]
     ids = dims[at].ids
     if size == dims[at].size:
+        ctx.cut(dims[at])  # all of it here, and only a part where it is wider
         return [dims]
     if ids is None:
         dims[at] = Dim(size, constant=dims[at].constant)
