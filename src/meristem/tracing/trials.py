@@ -11,7 +11,7 @@ from meristem.tracing.grouping import Grouping
 
 
 def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
-    """Live units to try: one less in every group, random widths, as few units as may be, and equal widths."""
+    """Live units to try: one less in every group, random widths, equal widths, and as few units as may be."""
     random = np.random.default_rng(0)
     one_less, random_widths, fewest, equal_widths = (grouping.full_masks() for _ in range(4))
     for group in grouping.groups:
@@ -25,8 +25,9 @@ def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
     for group in grouping.groups:
         if group.min_units <= smallest:
             equal_widths[group.name][smallest:] = False
-    trials = [one_less, random_widths, fewest]
-    return trials if all(mask.all() for mask in equal_widths.values()) else [*trials, equal_widths]
+    # It comes before the one in which all sizes are the same, so that it tells who is to blame.
+    equal = [] if all(mask.all() for mask in equal_widths.values()) else [equal_widths]
+    return [one_less, random_widths, *equal, fewest]
 
 
 def guilty(suspects: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> set[str]:
