@@ -29,6 +29,7 @@ from meristem.tracing.operation import (
     flat,
     is_pointwise,
     without_underscore,
+    written_tensors,
 )
 from meristem.tracing.ops.context import Dims, OpRuleFunction
 from meristem.tracing.ops.elementwise import nothing, pointwise, unknown
@@ -208,23 +209,32 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _apply(self, rule: OpRuleFunction, func: Any, arguments: dict[str, Any], outs: list[Tensor]) -> None:
         """Label the results of an operation by its rule."""
-        results: list[Dims]
         self._context.sizes_run_across()  # those of an operation that failed
         try:
             self._tensor_dims.pin_positions(flat(list(arguments.values())), self._context.where)
             results = rule(self._context, arguments, outs) if outs else []
             if any([dim.size for dim in dims] != list(out.shape) for out, dims in zip(outs, results, strict=False)):
                 raise ValueError("the rule of this operation does not give the shape that it has")
+            self._set_results(func, arguments, outs, results)
         except (ValueError, IndexError, KeyError) as error:
             if self._expected is not None:
                 raise self._failure(str(error), arguments) from error
             name = f"{func.namespace}::{func.overloadpacket.__name__} (in this form)"
             self._observations.unknown.setdefault(name, self._scope.path)
-            results = unknown(self._context, arguments, outs)
+            self._set_results(func, arguments, outs, unknown(self._context, arguments, outs))
         if sizes := self._context.sizes_run_across():
             self._note_numbers((ACROSS, *sizes), arguments)
+
+    def _set_results(self, func: Any, arguments: dict[str, Any], outs: list[Tensor], results: list[Dims]) -> None:
+        """Set the dimensions of the results, some of which may be arguments that were written to."""
+        written = written_tensors(func, arguments)
+        if written and not outs:  # several at once
+            outs, results = written, unknown(self._context, arguments, written)
         for out, dims in zip(outs, results, strict=False):
-            self._tensor_dims.set_result(out, dims)
+            if any(out is tensor for tensor in written):
+                self._tensor_dims.set_written(out, dims, self._context.where)
+            else:
+                self._tensor_dims.set_result(out, dims)
 
     # --- calls and plain numbers, which a reduced model must repeat ---
 

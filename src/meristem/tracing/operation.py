@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 # Whole numbers by these names are not sizes or dimensions: the result depends on them, and a width may be in them.
 _NUMBER_NAMES = (
@@ -55,6 +56,15 @@ def by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[s
         if argument.name not in named:
             named[argument.name] = kwargs.get(argument.name, argument.default_value)
     return named
+
+
+def written_tensors(func: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
+    """The arguments, by name, that an operation writes to in place."""
+    if not func._schema.is_mutable:
+        return []
+    written = {each.name for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write}
+    values = flat([value for name, value in arguments.items() if name in written])
+    return [value for value in values if isinstance(value, Tensor)]
 
 
 def factors(arguments: Mapping[str, Any]) -> tuple[float, ...]:

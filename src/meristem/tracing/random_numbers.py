@@ -35,11 +35,11 @@ class RandomNumbers:
         """Whether an operation about to be executed draws what the model's code has seeded: numbers by position."""
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return False
-        if kwargs.get("generator") is not None or torch.random.default_generator.initial_seed() != self._seed:
+        if kwargs.get("generator") is not None or torch.default_generator.initial_seed() != self._seed:
             return True
         self._restart()
         return False
 
     def _restart(self) -> None:
         self._seed += 1
-        torch.random.default_generator.manual_seed(self._seed)
+        torch.default_generator.manual_seed(self._seed)
