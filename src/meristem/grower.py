@@ -23,8 +23,7 @@ from meristem.io import checkpoint
 from meristem.io.export import export, save
 from meristem.space.space import Space
 from meristem.surgery.live import Live
-from meristem.tracing.frozen import Frozen
-from meristem.tracing.trace import trace
+from meristem.tracing.trace import Frozen, trace
 
 _KIND = "meristem-checkpoint-2"
 

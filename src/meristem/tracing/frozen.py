@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 from torch import nn
 
@@ -11,12 +10,10 @@ from meristem.errors import TraceError
 from meristem.space.paths import layer_path
 from meristem.tracing.observations import Observations
 
-Frozen = Literal["pin", "resize"]
-
 
 def check_frozen(frozen: str) -> None:
-    """Refuse any other word."""
-    if frozen not in get_args(Frozen):
+    """Refuse any word but these two."""
+    if frozen not in ("pin", "resize"):
         raise TraceError(
             f"frozen={frozen!r} is not known; 'pin' keeps the size of what frozen parameters have units of, "
             f"'resize' lets it change"

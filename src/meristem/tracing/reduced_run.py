@@ -22,7 +22,7 @@ from meristem.tracing.full_run import FullRun, first_line
 from meristem.tracing.grouping import Grouping
 from meristem.tracing.labelled_run import Expected, LabelledRun
 from meristem.tracing.labels import Dim
-from meristem.tracing.model_copy import copy_with
+from meristem.tracing.model_copy import resized_copy
 from meristem.tracing.observations import Observations, OpError, SizeKey, TensorDim
 from meristem.tracing.run_record import Repetition
 from meristem.tracing.unit_labels import KnownUnitLabels
@@ -132,7 +132,7 @@ class ReducedRuns:
         self, reduction: Reduction, sizes: Sizes, modes: Sequence[bool] | None, absent: Mapping[str, str]
     ) -> Failure | None:
         grouping, masks = reduction.grouping, reduction.masks
-        model = copy_with(self._full.model, reduction.tensor, self._full.meta)
+        model = resized_copy(self._full.model, reduction.tensor, self._full.meta)
         _write_sizes(model, sizes, masks)
         for path, way in absent.items():
             leave_out(model, path, way)
@@ -152,7 +152,9 @@ class ReducedRuns:
                 units = failure.units if again is None else np.union1d(failure.units, again.units)
                 failure = Failure(failure.message, failure.where, units, training)
             return failure
-        return _other_users(grouping.observations.users, users, absent) if modes is None else None
+        if absent:
+            return _other_users(grouping.observations.users, users, absent) if modes is None else None
+        return _held_elsewhere(reduction, users, training)
 
     def _run(
         self,
@@ -209,6 +211,17 @@ def _other_users(
         if users != now.get(name, set()):
             others = ", ".join(sorted(user or "the model" for user in now.get(name, set()))) or "nobody"
             return Failure(f"{name} would then be used by {others}", "the model", np.zeros(0, dtype=np.int64))
+    return None
+
+
+def _held_elsewhere(reduction: Reduction, users: Mapping[str, set[str]], training: bool) -> Failure | None:
+    """Whether the model goes on with an old tensor, because it holds it where surgery does not find it."""
+    observations, resolution = reduction.grouping.observations, reduction.grouping.resolution
+    for (name, dim), live in reduction.live.items():
+        ids = observations.owned[name, dim].ids
+        if name in observations.users and name not in users and not live.all() and ids is not None:
+            units = np.unique(np.concatenate(resolution.leaves(ids)))
+            return Failure("an object that is not followed holds it, too", name, units[units > 0], training)
     return None
 
 

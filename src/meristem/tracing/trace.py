@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -20,7 +20,7 @@ from meristem.tracing.depth.confirmation import confirmed_blocks
 from meristem.tracing.depth.groups import with_depth
 from meristem.tracing.depth.patterns import Depth, depth_patterns
 from meristem.tracing.depth.stages import watched_modules
-from meristem.tracing.frozen import Frozen, check_frozen, pin_frozen
+from meristem.tracing.frozen import check_frozen, pin_frozen
 from meristem.tracing.full_run import run_full
 from meristem.tracing.head_ties import HeadTies
 from meristem.tracing.layer_rules import LayerRules
@@ -31,6 +31,8 @@ from meristem.tracing.path_patterns import check_patterns, matches, patterns_in
 from meristem.tracing.proof import Proof
 from meristem.tracing.reduced_run import ReducedRuns
 from meristem.tracing.space_building import build_space
+
+Frozen = Literal["pin", "resize"]
 
 
 def trace(  # noqa: PLR0913
