@@ -23,7 +23,7 @@ from meristem.io import checkpoint
 from meristem.io.export import export, save
 from meristem.space.space import Space
 from meristem.surgery.live import Live
-from meristem.tracing.trace import trace
+from meristem.tracing.trace import Frozen, trace
 
 _KIND = "meristem-checkpoint-2"
 
@@ -37,8 +37,8 @@ class Grower:
     parameters), ``"params=36%,macs=50%"``; ``"paper"``, ``"default:peak=1"``. ``batch_size`` makes the training cost
     absolute; without it a step counts as one forward and backward pass of the example inputs. ``steps_per_epoch`` lets
     methods that train gates pace themselves in the first epoch; without it they learn it there. ``history`` is a file
-    the records are appended to. ``carried`` says where the state is that the model returns and is given back, see
-    :func:`meristem.trace`.
+    the records are appended to. ``carried`` says where the state is that the model returns and is given back,
+    and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`.
     """
 
     def __init__(  # noqa: PLR0913
@@ -57,6 +57,7 @@ class Grower:
         steps_per_epoch: int | None = None,
         history: str | Path | None = None,
         carried: int | str | None = None,
+        frozen: Frozen = "pin",
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
@@ -68,7 +69,7 @@ class Grower:
         checks.check_free(optimizer)
         if space is None and example_inputs is None:
             raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
-        space = trace(self.model, example_inputs, carried=carried) if space is None else space
+        space = trace(self.model, example_inputs, carried=carried, frozen=frozen) if space is None else space
         self.space = checks.agreed_space(space, carried)
         checks.check_method(self.method, self.space, model)
         self.history = History(history)

@@ -24,7 +24,7 @@ from meristem.tracing.labels import Dim
 from meristem.tracing.model_call import call_of
 from meristem.tracing.model_copy import copy_with, named_tensors
 from meristem.tracing.observations import Observations
-from meristem.tracing.operation import ExecutedOp
+from meristem.tracing.operation import ExecutedOp, by_name, written_tensors
 from meristem.tracing.ops.contracting import attention
 from meristem.tracing.ops.elementwise import drawn, made_of_constants
 from meristem.tracing.ops.moving import view
@@ -197,6 +197,26 @@ class _Replay:
             mask = replayed.is_floating_point() and not masked
             value = self._masked(replayed, self.run.dims(original)) if mask else replayed
             self._values[id(original)] = (original, value)
+        for written in written_tensors(step.func, by_name(step.func, step.arguments, step.kwargs)):
+            self._write_through(written)
+
+    def _write_through(self, written: Tensor) -> None:
+        """What an operation in place has made of one tensor is in those that share its memory, too."""
+        storage = written.untyped_storage()
+        sharing = [
+            (id(tensor), tensor, value)
+            for tensor, value in self._values.values()
+            if tensor is not written and tensor.untyped_storage()._cdata == storage._cdata
+        ]
+        if id(written) not in self._values or not sharing:
+            return
+        memory = torch.arange(storage.nbytes() // written.element_size())
+        new, to = self._values[id(written)][1], _places(written, memory)
+        for key, tensor, value in sharing:
+            at = _places(tensor, memory)
+            blank = value.new_zeros(len(memory))
+            whole = blank.index_put((at,), value).index_put((to,), new.to(value.dtype))
+            self._values[key] = (tensor, whole[at])
 
     def _on_live_positions(self, step: ExecutedOp, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation on live positions only, then put its results back at full size."""
@@ -243,6 +263,11 @@ def _attention(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ten
     return torch.nn.functional.scaled_dot_product_attention(
         query, key, value, mask, is_causal=causal, scale=by_name.get("scale"), enable_gqa=grouped
     )
+
+
+def _places(tensor: Tensor, memory: Tensor) -> Tensor:
+    """Where in its memory each element of a tensor lies."""
+    return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _flat(value: Any) -> list[Any]:

@@ -185,6 +185,9 @@ def _add_trace(trace: argparse.ArgumentParser) -> None:
         help="shape of an example input, e.g. 1x3x224x224; repeat for several; 2x35:int for whole numbers",
     )
     trace.add_argument("--pin", metavar="PATTERN", action="append", default=[], help="module paths that must stay")
+    trace.add_argument(
+        "--frozen", choices=["pin", "resize"], default="pin", help="whether units of frozen parameters stay (default)"
+    )
     trace.add_argument("--strict", action="store_true", help="fail on an operation that is not understood")
     trace.add_argument("--depth", action="store_true", help="find blocks that may be absent, too")
     trace.add_argument("--html", metavar="FILE", help="draw what was found as a page for the browser")

@@ -19,6 +19,7 @@ from meristem.errors import FileError, SurgeryError
 from meristem.gating.unit_gates import Gates
 from meristem.io.atomic import replace_file
 from meristem.space.absent_blocks import DROPPED, REPLACED, leave_out
+from meristem.space.held_tensors import held_tensors
 from meristem.space.paths import is_inside, split_path
 from meristem.space.remembered_sizes import write_size
 from meristem.surgery.live import Live
@@ -208,6 +209,7 @@ def _entries(value: Any) -> Any:
 def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     for path, way in architecture.get("absent", {}).items():
         leave_out(model, path, way)
+    held = held_tensors(model)
     for name, entry in architecture["tensors"].items():
         old = tensors[name]
         value: Tensor = weights[name].to(old.device)
@@ -217,6 +219,8 @@ def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], te
         for alias in entry["names"]:
             path, leaf = split_path(alias)
             setattr(model.get_submodule(path), leaf, new)
+        for place in held.get(id(old), ()):
+            place.write(new)
     for size in architecture["sizes"]:
         write_size(model.get_submodule(size["module"]), size["name"], size["index"], size["value"])
 

@@ -55,7 +55,7 @@ class Live:
         self._index: LiveIndex | None = None
         self._masks = {name: np.ones(group.units, dtype=np.bool_) for name, group in space.groups.items()}
         self._lived = {name: mask.copy() for name, mask in self._masks.items()}
-        self._tensors = ModelTensors(self.tree, space)
+        self._tensors = ModelTensors(model, self.tree, space)
         self._watch = ParameterWatch(model, self.tree, self._tensors)
         self._store = Store(lambda name: [axis.restarts for axis in space.axes(name)])
         fill_store(self._store, self._tensors, self.tree, space, start or {})

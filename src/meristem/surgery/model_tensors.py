@@ -10,6 +10,7 @@ from torch import Tensor, nn, optim
 
 from meristem.errors import SurgeryError
 from meristem.space.arrays import BoolArray
+from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
 from meristem.surgery.module_tree import ModuleTree
 from meristem.surgery.optimizer import drop_state, slots_of
@@ -26,10 +27,12 @@ class ModelTensors:
     ``resizable`` are the names of those that units own positions of. The model is full-size when this is made.
     """
 
-    def __init__(self, tree: ModuleTree, space: Space) -> None:
+    def __init__(self, model: nn.Module, tree: ModuleTree, space: Space) -> None:
         self._tree, self._space = tree, space
         self.resizable = list(dict.fromkeys(site.tensor for site in space.sites))
         self._check_full_size()
+        held = held_tensors(model)
+        self._held = {name: held.get(id(self.read(name)), []) for name in self.resizable}
         self._channels_last = {name for name in self.resizable if is_channels_last(self.read(name))}
 
     def read(self, name: str) -> Tensor:
@@ -37,9 +40,11 @@ class ModelTensors:
         return self._tree.tensor(name)
 
     def write(self, name: str, tensor: Tensor) -> None:
-        """Put ``tensor`` into every module attribute that holds this one."""
+        """Put ``tensor`` into every module attribute that holds this one, and into lists and the like."""
         for alias in self._space.tensors[name].names:
             self._tree.write(alias, tensor)
+        for place in self._held.get(name, ()):
+            place.write(tensor)
 
     def formatted(self, name: str, values: Tensor) -> Tensor:
         """Return ``values`` in the memory format of the tensor."""

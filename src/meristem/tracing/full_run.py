@@ -13,15 +13,16 @@ from meristem.tracing.labelled_run import LabelledRun
 from meristem.tracing.labels import Labels
 from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import copy_with
-from meristem.tracing.observations import NumbersByPlace, Observations
+from meristem.tracing.observations import Observations
+from meristem.tracing.run_record import RunRecord
 
 
 @dataclass(frozen=True)
 class FullRun:
     """What the full model showed.
 
-    ``model`` is a copy, on the meta device if ``meta``, and ``call`` has its inputs there, too. ``numbers`` are the
-    plain numbers of each mode (training or not) in which the model runs.
+    ``model`` is a copy, on the meta device if ``meta``, and ``call`` has its inputs there, too. ``records`` are those
+    of each mode (training or not) in which the model runs.
     """
 
     model: nn.Module
@@ -29,7 +30,7 @@ class FullRun:
     like: Mapping[str, str]
     meta: bool
     observations: Observations
-    numbers: Mapping[bool, NumbersByPlace]
+    records: Mapping[bool, RunRecord]
     notes: tuple[str, ...]
 
 
@@ -57,12 +58,12 @@ def _run(
     notes: tuple[str, ...] = (),
 ) -> FullRun:
     observations = Observations(Labels(), watched=set(watched))
-    numbers: dict[bool, NumbersByPlace] = {}
+    records: dict[bool, RunRecord] = {}
     for training in (False, True):
         run = LabelledRun(_copy(model, meta).train(training), observations, like, meta=meta, counting=not training)
         try:
             run.follow(call)
-            numbers[training] = run.numbers
+            records[training] = run.record
         except Exception as error:
             if training:
                 reason = f"because training mode does not run ({first_line(error)})"
@@ -74,7 +75,7 @@ def _run(
                 what = "with the state it returned" if again else "on the example inputs"
                 do = "give it back what it returned to see why" if again else "call it with them to see why"
                 raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
-    return FullRun(_copy(model, meta), call, like, meta, observations, numbers, notes)
+    return FullRun(_copy(model, meta), call, like, meta, observations, records, notes)
 
 
 def _copy(model: nn.Module, meta: bool) -> nn.Module:

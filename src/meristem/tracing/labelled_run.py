@@ -13,27 +13,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
+from meristem.tracing.function_calls import FunctionCalls, makes_numbers
 from meristem.tracing.labels import Dim
 from meristem.tracing.meta_constants import MetaConstants
 from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import tensors_in
 from meristem.tracing.module_calls import ModuleCalls
 from meristem.tracing.module_scope import ModuleScope
-from meristem.tracing.observations import NumbersByPlace, Observations, OpError
+from meristem.tracing.observations import Observations, OpError
 from meristem.tracing.operation import (
     ExecutedOp,
-    TensorLiterals,
+    all_numbers,
     by_name,
     factors,
     flat,
     is_pointwise,
     without_underscore,
+    written_tensors,
 )
 from meristem.tracing.ops.context import Dims, OpRuleFunction
 from meristem.tracing.ops.elementwise import nothing, pointwise, unknown
 from meristem.tracing.ops.op import Op
 from meristem.tracing.ops.table import OPS, UNLISTED
+from meristem.tracing.random_numbers import RandomNumbers
 from meristem.tracing.run_context import RunContext
+from meristem.tracing.run_record import ACROSS, FunctionCall, Numbers, Repetition, RunRecord
 from meristem.tracing.slices import Slices
 from meristem.tracing.tensor_dims import TensorDims, holds_numbers
 from meristem.tracing.unit_labels import MismatchError
@@ -41,12 +45,9 @@ from meristem.tracing.unit_labels import MismatchError
 
 @dataclass(frozen=True)
 class Expected:
-    """What the run of a reduced model must repeat from the full run: plain numbers, and what is cut out by position.
+    """What the run of a reduced model must repeat of the full run: its calls and numbers, and what was cut out."""
 
-    Where it says nothing about a place, any numbers may be there.
-    """
-
-    numbers: NumbersByPlace
+    repetition: Repetition
     cuts: Mapping[str, Sequence[IntArray]]
 
 
@@ -73,7 +74,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.state: Any = None  # that the model returned last
         self.calls = 0
-        self.numbers: dict[str, set[tuple[Any, ...]]] = {}  # plain numbers of operations, by place
+        self.record = RunRecord()
         self._model, self._observations, self._like = model, observations, like
         self._expected, self._listener = expected, listener
         self._scope = ModuleScope(model)
@@ -87,7 +88,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             counting=counting,
             expected_cuts=None if expected is None else expected.cuts,
         )
-        self._meta_constants = MetaConstants(lambda number: self._note_numbers((number,))) if meta else None
+        self._functions = FunctionCalls(self._note_literal, self._note_call)
+        self._random_numbers = RandomNumbers()
+        self._meta_constants = MetaConstants(self._note_numbers) if meta else None
         self._last_values: list[Any] = []  # of the last operation: arguments and results
 
     @classmethod
@@ -103,6 +106,10 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if call.carried is not None and call.state is None:
             self._context.counting = False
             self.execute(call.with_state(self.state))
+        missing = self._expected.repetition.missing if self._expected is not None else None
+        if missing is not None:
+            self._context.where = str(missing)
+            raise self._failure("the code does not come there", {"last": self._last_values})
 
     def execute(self, call: Call) -> list[Tensor]:
         """Run the model and pin what it returns, but for the state that is carried on; the returned tensors."""
@@ -114,8 +121,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             torch.no_grad(),
             _fast_attention_off(),
             self._module_calls.followed(),
-            TensorLiterals(self._note_literal),
+            self._random_numbers.repeated(),
             Slices(self._note_slices),
+            self._functions,
             self,
         ):
             outputs = call.on(self._model)
@@ -161,6 +169,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), func.overloadpacket.__name__
         self._context.where = f"{name} in {self._scope}"
+        seeded = self._random_numbers.come_from_a_seed(func, kwargs)
         if self._meta_constants is not None:
             args, kwargs = self._meta_constants.arguments(func, args, kwargs)
         arguments = by_name(func, args, kwargs)
@@ -174,7 +183,10 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._failure(str(error), arguments) from error
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
-        self._apply(self._rule(op, known_as, func, arguments), func, arguments, tensors)
+        rule = nothing if seeded else self._rule(op, known_as, func, arguments)
+        self._apply(rule, func, arguments, tensors)
+        if not self._functions.inside and tensors and makes_numbers(name):
+            self._note_call(without_underscore(name), arguments)
         if self._observations.watched and tensors:
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
         self._last_values = [*flat(list(arguments.values())), *tensors]
@@ -185,37 +197,57 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _rule(self, op: Op, known_as: str, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:
         """The rule that an operation follows. The numbers it is called with are noted on the way."""
         if op.rule is not None:
-            self._note_numbers(factors(arguments), arguments)
+            self._note_numbers((all_numbers if op.rule is nothing else factors)(arguments), arguments)
             return op.rule
         if is_pointwise(func, without_underscore(known_as)) or (known_as and known_as in self._like.values()):
             numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
             self._note_numbers(numbers, arguments)
             return pointwise
         if not any(isinstance(value, Tensor) for value in flat(list(arguments.values()))):
+            self._note_numbers(all_numbers(arguments))
             return nothing  # numbers by position, for all that is known
         self._observations.unknown.setdefault(f"{func.namespace}::{func.overloadpacket.__name__}", self._scope.path)
         return unknown
 
     def _apply(self, rule: OpRuleFunction, func: Any, arguments: dict[str, Any], outs: list[Tensor]) -> None:
         """Label the results of an operation by its rule."""
-        results: list[Dims]
+        self._context.sizes_run_across()  # those of an operation that failed
         try:
             self._tensor_dims.pin_positions(flat(list(arguments.values())), self._context.where)
             results = rule(self._context, arguments, outs) if outs else []
             if any([dim.size for dim in dims] != list(out.shape) for out, dims in zip(outs, results, strict=False)):
                 raise ValueError("the rule of this operation does not give the shape that it has")
+            self._set_results(func, arguments, outs, results)
         except (ValueError, IndexError, KeyError) as error:
             if self._expected is not None:
                 raise self._failure(str(error), arguments) from error
             name = f"{func.namespace}::{func.overloadpacket.__name__} (in this form)"
             self._observations.unknown.setdefault(name, self._scope.path)
-            results = unknown(self._context, arguments, outs)
+            self._set_results(func, arguments, outs, unknown(self._context, arguments, outs))
+        if sizes := self._context.sizes_run_across():
+            self._note_numbers((ACROSS, *sizes), arguments)
+
+    def _set_results(self, func: Any, arguments: dict[str, Any], outs: list[Tensor], results: list[Dims]) -> None:
+        """Set the dimensions of the results, some of which may be arguments that were written to."""
+        written = written_tensors(func, arguments)
+        if written and not outs:  # several at once
+            outs, results = written, unknown(self._context, arguments, written)
         for out, dims in zip(outs, results, strict=False):
-            self._tensor_dims.set_result(out, dims)
+            if any(out is tensor for tensor in written):
+                self._tensor_dims.set_written(out, dims, self._context.where)
+            else:
+                self._tensor_dims.set_result(out, dims)
 
-    # --- plain numbers ---
+    # --- calls and plain numbers, which a reduced model must repeat ---
 
-    def _note_literal(self, numbers: tuple[Any, ...]) -> None:
+    def _note_call(self, name: str, arguments: Mapping[str, Any]) -> None:
+        call = FunctionCall(name, self._scope.path)
+        self.record.calls.append(call)
+        if self._expected is not None and not self._expected.repetition.called(call):
+            self._context.where = str(call)
+            raise self._failure("the code takes another way there", arguments)
+
+    def _note_literal(self, numbers: Numbers) -> None:
         """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""
         self._context.where = f"a tensor of numbers in {self._scope}"
         self._note_numbers(numbers)
@@ -225,12 +257,14 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._context.where = f"a slice in {self._scope}"
         self._note_numbers(leave_out, {"self": tensor})
 
-    def _note_numbers(self, numbers: tuple[Any, ...], arguments: Mapping[str, Any] | None = None) -> None:
+    def _note_numbers(self, numbers: Numbers, arguments: Mapping[str, Any] | None = None) -> None:
         """Note the plain numbers of an operation, or complain if the full run had others there."""
+        if not numbers:
+            return
         numbers = tuple("nan" if number != number else number for number in numbers)  # nan is not equal to itself
         where = self._context.where
-        self.numbers.setdefault(where, set()).add(numbers)
-        if self._expected is not None and numbers not in self._expected.numbers.get(where, {numbers}):
+        self.record.note(where, numbers)
+        if self._expected is not None and not self._expected.repetition.has_numbers(where, numbers):
             raise self._failure("a number in the computation depends on its size", arguments or {})
 
     # --- failures and results ---

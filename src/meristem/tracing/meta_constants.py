@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,12 @@ from torch import Tensor
 class MetaConstants:
     """Replaces tensors with numbers, in the arguments of operations, by tensors on the meta device.
 
-    ``single_number`` is called with each number in the form of a tensor, from numpy say: on the meta device nothing is
+    ``numbers`` is called with what each of them holds, one that comes from numpy say: on the meta device nothing is
     left of it.
     """
 
-    def __init__(self, single_number: Callable[[float], None]) -> None:
-        self._single_number = single_number
+    def __init__(self, numbers: Callable[[tuple[float | str, ...]], None]) -> None:
+        self._numbers = numbers
         self._on_meta: dict[int, tuple[Tensor, Tensor]] = {}  # by the id of the original, which is kept alive
 
     def arguments(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -27,6 +28,8 @@ class MetaConstants:
             and any(argument.name == "device" for argument in func._schema.arguments)
         ):
             kwargs["device"] = torch.device("meta")
+        if kwargs.get("generator") is not None:
+            kwargs["generator"] = None  # it belongs to another device
         return [self._to_meta(value) for value in args], {key: self._to_meta(kwargs[key]) for key in kwargs}
 
     def _to_meta(self, value: Any) -> Any:
@@ -36,6 +39,13 @@ class MetaConstants:
             return value
         if id(value) not in self._on_meta:
             self._on_meta[id(value)] = (value, torch.empty_like(value, device="meta"))
-            if value.numel() == 1:
-                self._single_number(value.item())
+            self._numbers((value.item(),) if value.numel() == 1 else (str(list(value.shape)), _digest(value)))
         return self._on_meta[id(value)][1]
+
+
+def _digest(value: Tensor) -> str:
+    """A short text that differs where any of the numbers does; of an unusual kind of tensor it tells the kind."""
+    if value.layout != torch.strided or value.is_quantized or value.is_nested:
+        return f"{value.layout} {value.dtype}"
+    contents = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.blake2b(contents.numpy().tobytes(), digest_size=8).hexdigest()

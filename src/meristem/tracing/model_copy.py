@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
+from meristem.space.held_tensors import held_tensors
 from meristem.space.paths import split_path
 
 
@@ -34,13 +35,52 @@ def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: boo
     """A copy of ``model`` whose tensors are ``make(name, tensor)``; the model itself is not touched."""
     memo: dict[int, Any] = {}
     for name, tensor in named_tensors(model):
-        new = make(name, tensor)
-        memo[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+        memo[id(tensor)] = _like(tensor, make(name, tensor))
     for module in model.modules():
         for value in vars(module).values():
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
     return copy.deepcopy(model, memo)
+
+
+def resized_copy(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:
+    """The same, where a tensor that ``make`` gives another size is written as surgery on a live model does it.
+
+    Whoever else holds such a tensor, in a way that surgery does not know, keeps the old one.
+    """
+    new: dict[str, Tensor] = {}
+
+    def kept(name: str, tensor: Tensor) -> Tensor:
+        made = make(name, tensor)
+        if made.shape != tensor.shape:
+            new[name] = made
+        return tensor.detach() if name in new else made
+
+    resized = copy_with(model, kept, meta)
+    old = {name: tensor for name, tensor in named_tensors(resized) if name in new}
+    held, names = held_tensors(resized), _names_by_id(resized)
+    for name, tensor in old.items():
+        value = _like(tensor, new[name])
+        for alias in names[id(tensor)]:
+            path, attribute = split_path(alias)
+            setattr(resized.get_submodule(path), attribute, value)
+        for place in held.get(id(tensor), ()):
+            place.write(value)
+    return resized
+
+
+def _like(tensor: Tensor, values: Tensor) -> Tensor:
+    return nn.Parameter(values, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else values
+
+
+def _names_by_id(model: nn.Module) -> dict[int, list[str]]:
+    names: dict[int, list[str]] = {}
+    for name, tensor in [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]:
+        names.setdefault(id(tensor), []).append(name)
+    return names
 
 
 def tensors_in(value: Any) -> list[Tensor]:

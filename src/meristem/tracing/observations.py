@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import nn
 
@@ -15,7 +14,6 @@ from meristem.tracing.ops.context import Dims
 
 TensorDim = tuple[str, int]  # the name of a tensor of the model, and one of its dimensions
 SizeKey = tuple[str, str, int | None]  # module path, attribute, and which entry if it is a tuple
-NumbersByPlace = Mapping[str, set[tuple[Any, ...]]]  # the plain numbers of operations, by operation and module
 
 
 @dataclass

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 # Whole numbers by these names are not sizes or dimensions: the result depends on them, and a width may be in them.
-_NUMBERS = ("alpha", "beta", "scale", "value", "fill_value", "min", "max", "s", "weight", "self", "other", "p", "ord")
+_NUMBER_NAMES = (
+    "alpha beta scale value fill_value min max s weight self other p ord k n low high from to diagonal correction "
+    "num_samples num_classes"
+)
+_WINDOW_NAMES = "kernel_size stride padding dilation output_size output_padding shifts"  # lists of whole numbers
+_NUMBERS, _WINDOWS = frozenset(_NUMBER_NAMES.split()), frozenset(_WINDOW_NAMES.split())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,26 +58,26 @@ def by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[s
     return named
 
 
+def written_tensors(func: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
+    """The arguments, by name, that an operation writes to in place."""
+    if not func._schema.is_mutable:
+        return []
+    written = {each.name for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write}
+    values = flat([value for name, value in arguments.items() if name in written])
+    return [value for value in values if isinstance(value, Tensor)]
+
+
 def factors(arguments: Mapping[str, Any]) -> tuple[float, ...]:
     """The plain numbers that an operation multiplies, adds or fills with, and the like; sizes are none of them."""
-    return tuple(
-        value
-        for name, value in arguments.items()
-        if isinstance(value, float) or (name in _NUMBERS and isinstance(value, int))
-    )
+    numbers: list[float] = []
+    for name, value in arguments.items():
+        if isinstance(value, float) or (name in _NUMBERS and isinstance(value, int)):
+            numbers.append(value)
+        elif name in _WINDOWS and isinstance(value, (list, tuple)):
+            numbers.extend(value)
+    return tuple(numbers)
 
 
-class TensorLiterals(TorchFunctionMode):
-    """Calls ``seen`` with the plain numbers that tensors are made of; on the meta device nothing is left of them."""
-
-    def __init__(self, seen: Callable[[tuple[Any, ...]], None]) -> None:
-        super().__init__()
-        self._seen = seen
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor):
-            numbers = tuple(value for value in flat([*args, kwargs.get("data")]) if isinstance(value, (int, float)))
-            if numbers:
-                self._seen(numbers)
-        return func(*args, **kwargs)
+def all_numbers(arguments: Mapping[str, Any]) -> tuple[float, ...]:
+    """All plain numbers that an operation is called with."""
+    return tuple(value for value in flat(list(arguments.values())) if isinstance(value, (int, float)))

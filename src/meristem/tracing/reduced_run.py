@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -22,8 +22,9 @@ from meristem.tracing.full_run import FullRun, first_line
 from meristem.tracing.grouping import Grouping
 from meristem.tracing.labelled_run import Expected, LabelledRun
 from meristem.tracing.labels import Dim
-from meristem.tracing.model_copy import copy_with
+from meristem.tracing.model_copy import resized_copy
 from meristem.tracing.observations import Observations, OpError, SizeKey, TensorDim
+from meristem.tracing.run_record import Repetition
 from meristem.tracing.unit_labels import KnownUnitLabels
 
 Sizes = Mapping[SizeKey, Axis]  # what the remembered sizes follow
@@ -131,7 +132,7 @@ class ReducedRuns:
         self, reduction: Reduction, sizes: Sizes, modes: Sequence[bool] | None, absent: Mapping[str, str]
     ) -> Failure | None:
         grouping, masks = reduction.grouping, reduction.masks
-        model = copy_with(self._full.model, reduction.tensor, self._full.meta)
+        model = resized_copy(self._full.model, reduction.tensor, self._full.meta)
         _write_sizes(model, sizes, masks)
         for path, way in absent.items():
             leave_out(model, path, way)
@@ -140,20 +141,29 @@ class ReducedRuns:
         single = [name for name, mask in masks.items() if mask.sum() == 1 and not lenient]
         alone = grouping.labels_of(single)
         users: dict[str, set[str]] = {}
-        for training in self._full.numbers if modes is None else modes:
-            failure = self._run(reduction, model.train(training), KnownUnitLabels(alone, lenient), users)
+        for training in self._full.records if modes is None else modes:
+            run = partial(self._run, reduction, model.train(training), absent=absent)
+            failure = run(KnownUnitLabels(alone, lenient), users)
             if failure is None:
                 continue
             if alone.any():  # once more with every label, to see all that the failing operation touches
                 labels = KnownUnitLabels(np.zeros_like(alone), lenient=True)
-                again = self._run(reduction, model, labels, {})
+                again = run(labels, {})
                 units = failure.units if again is None else np.union1d(failure.units, again.units)
                 failure = Failure(failure.message, failure.where, units, training)
             return failure
-        return _other_users(grouping.observations.users, users, absent) if modes is None else None
+        if absent:
+            return _other_users(grouping.observations.users, users, absent) if modes is None else None
+        return _held_elsewhere(reduction, users, training)
 
     def _run(
-        self, reduction: Reduction, model: nn.Module, labels: KnownUnitLabels, users: dict[str, set[str]]
+        self,
+        reduction: Reduction,
+        model: nn.Module,
+        labels: KnownUnitLabels,
+        users: dict[str, set[str]],
+        *,
+        absent: Mapping[str, str],
     ) -> Failure | None:
         """Run the reduced model; ``users`` is filled with the modules that use each tensor."""
         full, observations = self._full, reduction.observations(labels, users)
@@ -164,7 +174,7 @@ class ReducedRuns:
                 id(leaf): leaf.new_zeros([dim.size for dim in observations.states[path]]) for path, leaf in states
             }
             call = call.with_state(tree_map(lambda leaf: reduced.get(id(leaf), leaf), call.state))
-        expected = Expected(full.numbers[model.training], reduction.cuts(labels))
+        expected = Expected(Repetition(full.records[model.training], absent), reduction.cuts(labels))
         run = LabelledRun(model, observations, full.like, meta=full.meta, expected=expected)
         try:
             run.follow(call)
@@ -201,6 +211,17 @@ def _other_users(
         if users != now.get(name, set()):
             others = ", ".join(sorted(user or "the model" for user in now.get(name, set()))) or "nobody"
             return Failure(f"{name} would then be used by {others}", "the model", np.zeros(0, dtype=np.int64))
+    return None
+
+
+def _held_elsewhere(reduction: Reduction, users: Mapping[str, set[str]], training: bool) -> Failure | None:
+    """Whether the model goes on with an old tensor, because it holds it where surgery does not find it."""
+    observations, resolution = reduction.grouping.observations, reduction.grouping.resolution
+    for (name, dim), live in reduction.live.items():
+        ids = observations.owned[name, dim].ids
+        if name in observations.users and name not in users and not live.all() and ids is not None:
+            units = np.unique(np.concatenate(resolution.leaves(ids)))
+            return Failure("an object that is not followed holds it, too", name, units[units > 0], training)
     return None
 
 

@@ -42,6 +42,7 @@ class RunContext:
         self.counting = counting
         self._observations, self._scope, self._tensor_dims, self._calls = observations, scope, tensor_dims, calls
         self._expected_cuts = expected_cuts
+        self._run_across: list[int | None] = []
 
     def dims(self, tensor: Tensor) -> Dims:
         return self._tensor_dims.of(tensor)
@@ -65,8 +66,18 @@ class RunContext:
             self._observations.roles.setdefault(dim.origin, set()).add(role)
 
     def mixes_units(self, dim: Dim) -> None:
+        self.runs_across(dim)
         if dim.ids is not None:
             self._observations.mixed_units.append(dim.ids[dim.ids > 0])
+
+    def runs_across(self, dim: Dim) -> None:
+        self._run_across.append(dim.size if dim.ids is None else None)
+
+    def sizes_run_across(self) -> tuple[int | None, ...]:
+        """The sizes of what the last operation ran across, None where there are units; they are forgotten."""
+        sizes = tuple(self._run_across)
+        self._run_across.clear()
+        return sizes
 
     def heads(self, dim: Dim) -> None:
         if dim.ids is not None:

@@ -12,6 +12,7 @@ from meristem.tracing.model_copy import named_tensors, tensor_at
 from meristem.tracing.module_scope import ModuleScope
 from meristem.tracing.observations import Observations
 from meristem.tracing.ops.context import Dims
+from meristem.tracing.shared_memory import SharedMemory, after_write
 
 
 class TensorDims:
@@ -27,6 +28,7 @@ class TensorDims:
         self._names: dict[int, str] = {}
         self._names_by_storage: dict[int, str] = {}
         self._positions_along: dict[int, list[Dim]] = {}
+        self._shared_memory = SharedMemory()
         for name, tensor in named_tensors(model):
             self._names.setdefault(id(tensor), name)
             self._names_by_storage.setdefault(tensor.untyped_storage()._cdata, name)
@@ -42,6 +44,14 @@ class TensorDims:
         """Set the dimensions of an operation's result; a tensor of the model, written to in place, keeps its own."""
         if id(tensor) not in self._names:
             self._in_flight[id(tensor)] = (tensor, dims)
+            self._shared_memory.add(tensor, dims)
+
+    def set_written(self, tensor: Tensor, dims: Dims, where: str) -> None:
+        """Set the dimensions of a tensor that was written to in place, and of those that share its memory."""
+        for other in self._shared_memory.others(tensor):
+            now = after_write(other, self.of(other), tensor, dims, self._observations.labels, where)
+            self._in_flight[id(other)] = (other, now)
+        self.set_result(tensor, dims)
 
     def of(self, tensor: Tensor) -> Dims:
         """The dimensions of a tensor; fixed ones if nothing is known about it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from meristem.tracing.depth.confirmation import confirmed_blocks
 from meristem.tracing.depth.groups import with_depth
 from meristem.tracing.depth.patterns import Depth, depth_patterns
 from meristem.tracing.depth.stages import watched_modules
+from meristem.tracing.frozen import check_frozen, pin_frozen
 from meristem.tracing.full_run import run_full
 from meristem.tracing.head_ties import HeadTies
 from meristem.tracing.layer_rules import LayerRules
@@ -31,8 +32,10 @@ from meristem.tracing.proof import Proof
 from meristem.tracing.reduced_run import ReducedRuns
 from meristem.tracing.space_building import build_space
 
+Frozen = Literal["pin", "resize"]
 
-def trace(
+
+def trace(  # noqa: PLR0913
     model: nn.Module,
     example_inputs: Any,
     *,
@@ -41,6 +44,7 @@ def trace(
     strict: bool = False,
     depth: Depth = False,
     carried: Carried | None = None,
+    frozen: Frozen = "pin",
 ) -> Space:
     """Describe what in ``model`` may grow and shrink, and what it costs.
 
@@ -50,18 +54,22 @@ def trace(
     finds blocks that may be absent, in sequences and lists of modules; patterns on module paths name them, or exclude
     some (``"!stages.0.*"``). ``carried=1`` says that input 1 is the state which the model returned as output 1 of the
     call before (or a name, where inputs and outputs have names): its sizes follow the units, and ``example_inputs`` may
-    leave it out. The model is not changed: not its weights, mode, hooks, nor the random state.
+    leave it out. What has units in frozen parameters (``requires_grad`` is False) stays as it is, because nothing is
+    learned about them; with ``frozen="resize"`` it may change.
+
+    The model is not changed: not its weights, mode, hooks, nor the random state.
     """
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
     if isinstance(model, torch.jit.ScriptModule):
         raise TraceError("a ScriptModule cannot be resized; trace the nn.Module it was made from")
+    check_frozen(frozen)
     call = call_of(model, *_inputs(example_inputs), carried)
     check_patterns(model, "pin", patterns_in(pin))
     check_patterns(model, "depth", depth_patterns(depth) if depth else [])
     generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(generators), torch.inference_mode(False), torch.no_grad():
-        return _space(model, call, patterns_in(pin), rules, strict, depth)
+        return _space(model, call, patterns_in(pin), rules, strict, depth, frozen)
 
 
 def _inputs(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -79,7 +87,13 @@ def _inputs(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _space(
-    model: nn.Module, call: Call, pin: Sequence[str], rules: Sequence[Rule], strict: bool, depth: Depth
+    model: nn.Module,
+    call: Call,
+    pin: Sequence[str],
+    rules: Sequence[Rule],
+    strict: bool,
+    depth: Depth,
+    frozen: Frozen,
 ) -> Space:
     like = {rule.op: rule.like for rule in rules if isinstance(rule, OpRule)}
     full = run_full(model, call, like, watched_modules(model, depth))
@@ -94,13 +108,14 @@ def _space(
     layer_rules = LayerRules(model, [*own_rules, *LAYER_RULES], observations)
     layer_rules.tie()
     _pin_matching(observations, pin)
+    frozen_notes = pin_frozen(observations, model) if frozen == "pin" else ()
     head_ties = HeadTies(observations)
     head_ties.tie_layers(HEADS_TIED_TO_INPUT)
 
     runs = ReducedRuns(full)
     proven = Proof(model, full, layer_rules, head_ties, runs).proven()
     blocks, absence_notes = confirmed_blocks(proven, candidates, runs)
-    notes = [*full.notes, *proven.notes, *absence_notes, *depth_notes]
+    notes = [*full.notes, *proven.notes, *absence_notes, *depth_notes, *frozen_notes]
     space = with_depth(build_space(proven.grouping, model, proven.sizes, notes), blocks, model)
     space = replace(space, carried=call.carried)
     return replace(space, costs=(cost_at(space, space.smallest), cost_at(space, space.full)))

@@ -13,7 +13,7 @@ _TINY = 4  # groups of fewer units have no two widths that are far apart
 
 
 def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
-    """Live units to try: one less in every group, random widths, as few units as may be, and equal widths.
+    """Live units to try: one less in every group, random widths, equal widths, and as few units as may be.
 
     Code that cuts a dimension by position must not find the right units by accident. So one less is such that half of a
     group is not half of what is left of it; of the random widths every other one is small and every other one large,
@@ -39,8 +39,10 @@ def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
     for group in grouping.groups:
         if group.min_units <= smallest:
             equal_widths[group.name][smallest:] = False
+    # They come before the one in which all sizes are the same, so that they tell who is to blame.
     also = [equal_widths, *([odd_ones_least] if grouping.observations.cuts else [])]
-    return [one_less, random_widths, fewest, *(masks for masks in also if not all(m.all() for m in masks.values()))]
+    also = [masks for masks in also if not all(mask.all() for mask in masks.values())]
+    return [one_less, random_widths, *also, fewest]
 
 
 def guilty(suspects: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> set[str]:

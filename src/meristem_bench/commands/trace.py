@@ -33,7 +33,7 @@ def show(args: argparse.Namespace) -> int:
         )
     shapes = args.input or ["1x3x32x32"]
     inputs = tuple(_example(shape) for shape in shapes)
-    space = trace(model, inputs, pin=args.pin, strict=args.strict, depth=args.depth)
+    space = trace(model, inputs, pin=args.pin, strict=args.strict, depth=args.depth, frozen=args.frozen)
     print(space)
     if page is not None:
         text = space_page(outline(space, model), f"{name.rpartition(':')[2]}, input {', '.join(shapes)}")

@@ -23,7 +23,7 @@ FROZEN = {
     "data": {"NAME", "DIR"},
     "evaluate": {"RUN", "--data", "--device", "--model", "--recipe"},
     "report": {"RUN", "--out"},
-    "trace": {"--depth", "--html", "--input", "--model", "--pin", "--strict"},
+    "trace": {"--depth", "--frozen", "--html", "--input", "--model", "--pin", "--strict"},
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 
@@ -13,48 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import meristem
-from helpers import assert_is_masked_reference, go, random_target
-
-X = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
-
-
-class Between(nn.Module):
-    """``between`` changes what two layers pass on, eight units at most; its second argument is their number."""
-
-    def __init__(self, between: Callable[[Tensor, int], Tensor]) -> None:
-        super().__init__()
-        self.one, self.two, self.between = nn.Linear(5, 8), nn.Linear(8, 2), between
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.one(x)
-        return self.two(self.between(x, x.size(1)))
-
-
-class WithRealNumbers(Between):
-    """The same, with a branch that the meta device cannot take."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x + 1 if x.sum() > 1000 else x)
-
-
-def pinned(model: nn.Module) -> str:
-    """Why the units between the layers are pinned; nothing if they are free."""
-    space = meristem.trace(model, X)
-    assert space.full in ({}, {"one": 8})
-    return "" if space.full else " ".join(pin.reason for pin in space.pinned if "one" in str(pin))
-
-
-def assert_free_and_exact(model: nn.Module, inputs: tuple[Tensor, ...] = (X,)) -> None:
-    """Law 4: with any units taken out, the live network computes what the masked one does."""
-    torch.manual_seed(0)
-    model, inputs = model.double().eval(), tuple(value.double() for value in inputs)
-    space = meristem.trace(model, inputs)
-    assert space.groups
-    full, live = copy.deepcopy(model), meristem.Live(model, space)
-    for seed in range(3):
-        go(live, random_target(space, np.random.default_rng(seed)))
-        assert_is_masked_reference(live, full, inputs)
-
+from between import Between, WithRealNumbers, assert_free_and_exact, pinned
 
 BY_POSITION: dict[str, Callable[[Tensor, int], Tensor]] = {
     "arange": lambda x, n: x + torch.arange(n),
@@ -101,6 +59,24 @@ def test_random_numbers_fit_any_width() -> None:
     assert pinned(Between(lambda x, n: torch.normal(x, 1.0)))
 
 
+def _codes(x: Tensor, n: int) -> Tensor:
+    return x * torch.randn(n, generator=torch.Generator().manual_seed(7))
+
+
+def _codes_of_the_global_generator(x: Tensor, n: int) -> Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        return x * torch.randn(n).sign()
+
+
+@pytest.mark.parametrize("codes", [_codes, _codes_of_the_global_generator])
+@pytest.mark.parametrize("kind", [Between, WithRealNumbers])
+def test_codes_of_a_seeded_generator_are_numbers_by_position(
+    kind: type[Between], codes: Callable[[Tensor, int], Tensor]
+) -> None:
+    assert "meets a fixed dimension" in pinned(kind(codes))
+
+
 OF_A_WIDTH: dict[str, Callable[[Tensor, int], Tensor]] = {
     "factor": lambda x, n: x / math.sqrt(n),
     "alpha": lambda x, n: torch.addmm(x, x[:, :1] * 0 + 1, x.new_ones(1, n), alpha=n),
@@ -116,6 +92,23 @@ OF_A_WIDTH: dict[str, Callable[[Tensor, int], Tensor]] = {
     "a tensor like another": lambda x, n: x * x.new_tensor(n),
     "a tensor of several": lambda x, n: x * torch.as_tensor([1.0, 1 / n]).sum(),
     "a number of numpy's": lambda x, n: x * torch.from_numpy(np.array(1 / n, dtype=np.float32)),
+    "numbers of numpy's": lambda x, n: x * torch.from_numpy(np.full((len(x), 1), 1 / n, dtype=np.float32)),
+    "softmax of constants": lambda x, n: x * torch.softmax(torch.zeros(n), 0),
+    "a sum of constants": lambda x, n: x / torch.ones(n).sum(),
+    "a sum over constants like the units": lambda x, n: x / torch.ones_like(x).sum(1, keepdim=True),
+    "a norm of constants": lambda x, n: x / torch.ones(n).norm(),
+    "a product of constants": lambda x, n: x * torch.full((n,), 0.5).prod(),
+    "constants times constants": lambda x, n: x * (torch.ones(n) @ torch.ones(n)),
+    "a matrix of constants": lambda x, n: x * torch.mm(torch.ones(len(x), n), torch.ones(n, 1)),
+    "a sum over a running index": lambda x, n: x / torch.arange(n).sum(),
+    "the last of a running index": lambda x, n: x / (1 + torch.arange(n)[-1]),
+    "the end of a range": lambda x, n: x / torch.linspace(1, n, 3)[-1],
+    "a range that starts at a width": lambda x, n: x / torch.arange(n, n + 1),
+    "a sum of what is expanded to the width": lambda x, n: x * x.mean(1, True).expand(-1, n).sum(1, True),
+    "how many there are": lambda x, n: x / (torch.ones(n) > 0).count_nonzero(),
+    "a running sum of constants": lambda x, n: x / torch.ones(n).cumsum(0)[-1],
+    "a window over constants": lambda x, n: x * F.avg_pool1d(torch.ones(1, 1, n + 1), n, 1, 1).amax(),
+    "the product of sums": lambda x, n: x * torch.einsum("i,j->", torch.ones(n), torch.ones(3)),
 }
 
 

@@ -36,7 +36,10 @@ class Context(Protocol):
         """Record that the operation makes units along ``dim``, if that is a dimension of the model's own tensors."""
 
     def mixes_units(self, dim: Dim) -> None:
-        """Record that the operation runs across the units of ``dim``, so that they see each other."""
+        """Record that the operation runs across the units of ``dim``, so that they see each other, and its size."""
+
+    def runs_across(self, dim: Dim) -> None:
+        """Record that the result depends on all positions of ``dim``: if it has no units, its size counts."""
 
     def heads(self, dim: Dim) -> None:
         """Record that the units of ``dim`` are heads: a batch of matrix products."""
@@ -87,5 +90,6 @@ def unknown_dims(ctx: Context, a: Arguments, out: Tensor) -> Dims:
     """What is not understood pins everything it touches."""
     for tensor in tensors_of(a):
         for dim in ctx.dims(tensor):
+            ctx.runs_across(dim)
             ctx.labels.pin(dim, f"meristem does not know the operation {ctx.where}")
     return fixed(out)

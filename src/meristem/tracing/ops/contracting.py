@@ -21,6 +21,7 @@ def contraction(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
         batch = [ctx.labels.unite(left[0], right[0], f"it is a batch of fixed size in {ctx.where}")]
         ctx.heads(batch[0])
     contracted = ctx.labels.unite(inner, summed, f"it is contracted with a fixed dimension in {ctx.where}")
+    ctx.runs_across(contracted)
     for dim in (inner, summed):
         ctx.reads(dim)
     for dim in (*rows, *columns):
@@ -69,6 +70,8 @@ def attention(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     if a.get("scale") is None:
         ctx.labels.pin(inner, f"the scale of the softmax depends on it in {ctx.where}")
     length = ctx.labels.unite(key[-2], value[-2], f"it meets a fixed dimension in {ctx.where}")
+    for dim in (inner, length):
+        ctx.runs_across(dim)
     scores = [*batch, query[-2], length]
     masks = [ctx.dims(a[name]) for name in ("attn_mask", "attn_bias") if a.get(name) is not None]
     for dim, masked in [pair for mask in masks for pair in zip(scores[-len(mask) :], mask, strict=True)]:
@@ -89,6 +92,7 @@ def convolution(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims
         sampled = list(places)
     else:
         for dim in places:
+            ctx.runs_across(dim)
             ctx.labels.pin(dim, f"it is a spatial dimension of {ctx.where}")
         sampled = [Dim(size) for size in outs[0].shape[at + 1 :]]
     for place, size in enumerate(kernel, start=2):
@@ -120,7 +124,7 @@ def _filters(ctx: Context, a: Arguments, channels: Dim, out_size: int, counted: 
         return along
     count, inside = (Dim(1), channels) if groups == 1 else ctx.labels.split(plain(channels), [groups, per_in])
     reader = ctx.owned(weight, 0, channels) if turned else ctx.owned(weight, 1, inside)
-    ctx.labels.unite(reader, channels if turned else inside, reason)
+    ctx.runs_across(ctx.labels.unite(reader, channels if turned else inside, reason))
     ctx.reads(reader)
     filters = ctx.dims(weight)[1 if turned else 0]
     ctx.makes(filters)

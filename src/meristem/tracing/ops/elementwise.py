@@ -48,13 +48,11 @@ def drawn(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
 
 
 def copied_into(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
-    """``x.copy_(y)``: what is written into a tensor of constants loses its trace there, so it is pinned."""
-    into, source = ctx.dims(a["self"]), ctx.dims(a["src"])
+    """``x.copy_(y)``: what is written meets what was there, though nothing of that is left."""
+    into, source = list(ctx.dims(a["self"])), ctx.dims(a["src"])
     for back in range(1, len(source) + 1):
-        if into[-back].constant and not into[-back].labelled and source[-back].labelled:
-            ctx.labels.pin(source[-back], f"it is written into a constant tensor in {ctx.where}")
-        else:
-            ctx.labels.unite(into[-back], source[-back], f"it is written into a fixed dimension in {ctx.where}")
+        reason = f"it is written into a fixed dimension in {ctx.where}"
+        into[-back] = plain(ctx.labels.unite(into[-back], source[-back], reason))
     return [into]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -194,6 +195,7 @@ def unbind(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """A dimension is taken apart."""
     dims = ctx.dims(a["self"])
     at = axis_at(a.get("dim", 0), len(dims))
+    _told_apart(ctx, dims[at])
     ctx.labels.pin(dims[at], f"its positions are taken apart in {ctx.where}")
     return [[*dims[:at], *dims[at + 1 :]] for _ in outs]
 
@@ -202,8 +204,16 @@ def select(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """One position of a dimension is left, and the dimension goes."""
     dims = ctx.dims(a["self"])
     at = axis_at(a["dim"], len(dims))
+    _told_apart(ctx, dims[at], a["index"])
     ctx.labels.pin(dims[at], f"one position is selected in {ctx.where}")
     return [[*dims[:at], *dims[at + 1 :]]]
+
+
+def _told_apart(ctx: Context, dim: Dim, *positions: int) -> None:
+    """Which positions are taken counts where they are not all the same."""
+    if not dim.constant:
+        for each in (dim, *(replace(dim, size=position) for position in positions)):
+            ctx.runs_across(each)
 
 
 def slice_(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
@@ -215,10 +225,11 @@ def slice_(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     if size == dims[at].size:
         ctx.cut(dims[at])  # all of it here, and only a part where it is wider
         return [dims]
+    begin, end, step = slice(a.get("start"), a.get("end"), a.get("step", 1)).indices(dims[at].size)
     if ids is None:
+        _told_apart(ctx, dims[at], begin, end)
         dims[at] = Dim(size, constant=dims[at].constant)
     else:
-        begin, end, step = slice(a.get("start"), a.get("end"), a.get("step", 1)).indices(len(ids))
         dims[at] = dim_of(ids[begin:end:step])
         ctx.cut(dims[at])
         ctx.viewed([dims[at]])

@@ -39,6 +39,7 @@ def unfold_windows(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[D
     """Windows along one dimension."""
     dims = list(ctx.dims(a["self"]))
     at = axis_at(a["dimension"], len(dims))
+    ctx.runs_across(dims[at])
     ctx.labels.pin(dims[at], f"windows are cut from it in {ctx.where}")
     dims[at] = Dim(outs[0].shape[at])
     return [[*dims, Dim(a["size"])]]
@@ -49,6 +50,7 @@ def image_to_columns(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list
     dims, kernel = ctx.dims(a["self"]), a["kernel_size"]
     *lead, channels, height, width = dims
     for spatial in (height, width):
+        ctx.runs_across(spatial)
         ctx.labels.pin(spatial, f"windows are cut from it in {ctx.where}")
     return [[*lead, ctx.labels.merge([channels, *(Dim(size) for size in kernel)]), Dim(outs[0].shape[-1])]]
 
@@ -65,6 +67,7 @@ def columns_to_image(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list
 def embedding(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """Rows of a table looked up by number, one by one or summed in bags."""
     table = ctx.dims(a["weight"])
+    ctx.runs_across(table[0])
     ctx.labels.pin(table[0], f"it is looked up by number in {ctx.where}")
     ctx.makes(table[1])
     looked_up = [*(Dim(size) for size in outs[0].shape[:-1]), plain(table[1])]
@@ -78,6 +81,7 @@ def index(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     spans = {at: chosen[at].dim() if str(chosen[at].dtype) in ("torch.bool", "torch.uint8") else 1 for at in used}
     for at in used:
         for deeper in range(at, min(at + spans[at], len(dims))):
+            ctx.runs_across(dims[deeper])
             ctx.labels.pin(dims[deeper], f"it is looked up by position in {ctx.where}")
     if any(span != 1 for span in spans.values()):
         return [unknown_dims(ctx, a, outs[0])]
@@ -98,6 +102,7 @@ def along_a_dimension(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> lis
     every = range(len(dims)) if chosen is None or chosen == [] else ([chosen] if isinstance(chosen, int) else chosen)
     for dim in every:
         at = axis_at(dim, len(dims))
+        ctx.runs_across(dims[at])
         ctx.labels.pin(dims[at], f"the order of its positions matters in {ctx.where}")
         dims[at] = Dim(dims[at].size)
     results = []
@@ -122,6 +127,7 @@ def gather(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """Elements looked up by position along one dimension."""
     dims = list(ctx.dims(a["self"]))
     at = axis_at(a["dim"], len(dims))
+    ctx.runs_across(dims[at])
     ctx.labels.pin(dims[at], f"it is looked up by position in {ctx.where}")
     dims[at] = Dim(outs[0].shape[at])
     for other, size in enumerate(outs[0].shape):

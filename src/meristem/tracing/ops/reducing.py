@@ -18,6 +18,8 @@ def batch_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]
         if a.get(name) is not None:
             mine = ctx.owned(a[name], 0, dims[at])
             dims[at] = plain(ctx.labels.unite(dims[at], mine, f"it is normalised in {ctx.where}"))
+    for other in (*dims[:at], *dims[at + 1 :]):
+        ctx.runs_across(other)
     ctx.remember(["num_features"], dims[at])
     return [
         dims,
@@ -101,6 +103,7 @@ def spatial(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     if len(dims) >= 2 and len(dims) - _spatial_rank(a) in (1, 2):
         kept = len(dims) - _spatial_rank(a)
     for dim in dims[kept:]:
+        ctx.runs_across(dim)
         ctx.labels.pin(dim, f"it is a spatial dimension of {ctx.where}")
     return [[*dims[:kept], *(Dim(size) for size in out.shape[kept:])] for out in outs]
 
