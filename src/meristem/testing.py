@@ -151,6 +151,9 @@ class _Replay:
         elif op.rule is batch_norm:  # running statistics are updated in place: work on copies
             pairs = zip(self._scaled(step, args), step.arguments, strict=True)
             outs = step.func(*[a.detach().clone() if self._is_buffer(b) else a for a, b in pairs], **kwargs)
+        elif "out" in kwargs:  # what is written to is not differentiated
+            with torch.no_grad():
+                outs = step.func(*args, **kwargs)
         else:
             outs = step.func(*self._scaled(step, args), **kwargs)
         self._keep(step, outs)
