@@ -35,7 +35,10 @@ from meristem.tracing.unit_labels import KnownUnitLabels
 
 @dataclass(frozen=True)
 class Reference:
-    """Outputs of the masked full-size model, and the gradients of its full-size parameters after ``backward``."""
+    """Outputs of the masked full-size model (those that count, see `trace`), and its full-size parameters.
+
+    After ``backward`` these have gradients.
+    """
 
     outputs: list[Tensor]
     parameters: dict[str, Tensor]
@@ -66,7 +69,7 @@ def masked_reference(
     replay = _Replay(full, space, masks, parameters, scales or {})
     steps: list[ExecutedOp] = []
     run = replay.run = LabelledRun(full, replay.observations, {}, meta=False, listener=steps.append)
-    outputs = run.execute(call_of(full, inputs, {}, space.carried))
+    outputs = run.execute(call_of(full, inputs, {}, space.carried, space.outputs))
     for step in steps:  # afterwards, because inside the run torch records no gradients
         replay.step(step)
     return Reference([replay.value(out) for out in outputs], parameters)

@@ -39,7 +39,7 @@ X = torch.empty(2, 3, 4, 4, device="meta")
 IMAGE = X.to(memory_format=torch.channels_last)
 ONES = torch.empty(3, device="meta")
 HALF = torch.empty(4, 8, device="meta", dtype=torch.bfloat16)
-ENDS = torch.empty(1, device="meta", dtype=torch.int32)
+ENDS = torch.empty(2, device="meta", dtype=torch.int32)
 NORM = (ONES, ONES, ONES, ONES)
 aten = torch.ops.aten
 CALLS = {
@@ -58,7 +58,10 @@ CALLS = {
     "mean": (aten.mean.dim, (X, [2, 3], True)),
     "mean without": (aten.mean.dim, (X, [-1])),
     "addmm": (aten.addmm.default, (ONES, X[0, :, 0], torch.empty(4, 3, device="meta"))),
-    "grouped product": (aten._grouped_mm.default, (HALF, torch.empty_like(HALF).view(1, 4, 8).mT, ENDS)),
+    "grouped product": (
+        aten._grouped_mm.default,
+        (HALF, torch.empty_like(HALF)[None].expand(2, -1, -1).repeat(1, 2, 1), ENDS),
+    ),
     "batch norm, training": (aten.native_batch_norm.default, (X, *NORM, True, 0.1, 1e-5)),
     "batch norm, evaluation": (aten._native_batch_norm_legit_no_training.default, (X, *NORM, 0.1, 1e-5)),
 }
