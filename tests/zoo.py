@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nets.common import Concat, classifier, conv_bn, mlp, seq
+from nets.common import Concat, Residual, classifier, conv_bn, mlp, seq
 from nets.conv import (
     ChannelCumsum,
     ChannelShuffle,
@@ -33,7 +33,28 @@ from nets.conv import (
     preact_block,
     shuffle_unit,
 )
-from nets.recurrent import AttendedStates, EncoderDecoder, InChunks, Recurrent, Stateful, StatefulCell
+from nets.positions import (
+    Experts,
+    FilledIn,
+    FourierOperator,
+    Graph,
+    Pairs,
+    Prototypes,
+    Rounded,
+    added,
+    in_segments,
+    put,
+    scattered,
+)
+from nets.recurrent import (
+    AttendedStates,
+    EncoderDecoder,
+    InChunks,
+    Packed,
+    Recurrent,
+    Stateful,
+    StatefulCell,
+)
 from nets.tokens import (
     GPT,
     BareParameters,
@@ -84,6 +105,11 @@ def tokens(n: int = 6, vocab: int = 11) -> Inputs:
 
 def _net(name: str, make: Callable[[], nn.Module], inputs: Inputs, free: str = "", pinned: str = "") -> ZooNet:
     return ZooNet(name, make, inputs, frozenset(free.split()), frozenset(pinned.split()))
+
+
+def graph() -> tuple[Tensor, ...]:
+    """Four nodes and six edges."""
+    return torch.randn(4, 5), torch.tensor([[0, 1, 2, 3, 1, 2], [0, 0, 1, 2, 2, 3]])
 
 
 CONVOLUTIONAL = (
@@ -475,7 +501,38 @@ RECURRENT = (
         for name, cell in (("lstm_cell", nn.LSTMCell), ("gru_cell", nn.GRUCell), ("rnn_cell", nn.RNNCell))
     ),
     _net("rnn_attention", AttendedStates, tokens(3), "embed rnn query", "head"),
+    _net("packed_lstm", lambda: Packed(nn.LSTM(5, 6, 2, bidirectional=True)), tokens(4), "embed rnn", "head"),
+    _net("packed_gru", lambda: Packed(nn.GRU(5, 6)), tokens(4), "embed rnn", "head"),
     _net("encoder_decoder", EncoderDecoder, tokens(3), "embed encoder bridge decoder", "head"),
 )
+BY_POSITION = (
+    *(
+        _net(name, lambda collect=collect: Graph(collect), graph, free="embed message update", pinned="head")
+        for name, collect in (
+            ("graph_added", added),
+            ("graph_scattered", scattered),
+            ("graph_put", put),
+            ("graph_segments", in_segments),
+        )
+    ),
+    _net(
+        "filled_in",
+        FilledIn,
+        lambda: (torch.tensor([[1, 0, 4, 0], [0, 7, 2, 3]]), torch.randn(3, 5)),
+        free="tok image mlp.up",
+        pinned="head",
+    ),
+    _net(
+        "experts",
+        lambda: seq(embed=nn.Linear(5, 8), experts=Residual(Experts(8, 6, 5)), head=nn.Linear(8, 3)),
+        normal(7, 5),
+        free="embed experts.body.up experts.body.down",
+        pinned="experts.body.router head",
+    ),
+    _net("fourier", FourierOperator, normal(3, 10), free="lift spectral.weight local project", pinned="head"),
+    _net("bilinear", Pairs, normal(5), free="one two meet", pinned="head"),
+    _net("prototypes", Prototypes, normal(5), free="embed prototypes", pinned="head"),
+    _net("rounded", Rounded, normal(5), free="one two", pinned="head"),
+)
 
-ZOO: dict[str, ZooNet] = {net.name: net for net in (*CONVOLUTIONAL, *LINEAR, *ATTENTION, *RECURRENT)}
+ZOO: dict[str, ZooNet] = {net.name: net for net in (*CONVOLUTIONAL, *LINEAR, *ATTENTION, *RECURRENT, *BY_POSITION)}

@@ -38,7 +38,10 @@ _DRAWS = (made_of_constants, drawn)  # what makes random numbers, among other th
 
 @dataclass(frozen=True)
 class Reference:
-    """Outputs of the masked full-size model, and the gradients of its full-size parameters after ``backward``."""
+    """Outputs of the masked full-size model (those that count, see `trace`), and its full-size parameters.
+
+    After ``backward`` these have gradients.
+    """
 
     outputs: list[Tensor]
     parameters: dict[str, Tensor]
@@ -68,7 +71,7 @@ def masked_reference(
             leave_out(full, block.path, block.way)
     replay = _Replay(full, space, masks, parameters, scales or {})
     run = replay.run = LabelledRun(full, replay.observations, {}, meta=False, listener=replay.record)
-    outputs = run.execute(call_of(full, inputs, {}, space.carried))
+    outputs = run.execute(call_of(full, inputs, {}, space.carried, space.outputs))
     for step in replay.steps:  # afterwards, because inside the run torch records no gradients
         replay.step(step)
     return Reference([replay.value(out) for out in outputs], parameters)
@@ -167,6 +170,9 @@ class _Replay:
         elif op.rule is batch_norm:  # running statistics are updated in place: work on copies
             pairs = zip(self._scaled(step, args), step.arguments, strict=True)
             outs = step.func(*[a.detach().clone() if self._is_buffer(b) else a for a, b in pairs], **kwargs)
+        elif "out" in kwargs:  # what is written to is not differentiated
+            with torch.no_grad():
+                outs = step.func(*args, **kwargs)
         else:
             outs = step.func(*self._scaled(step, args), **kwargs)
         if written_to is not None:  # views of it, and what it is a view of, must see what is written
@@ -191,7 +197,7 @@ class _Replay:
         return result
 
     def _keep(self, step: ExecutedOp, outs: Any, *, masked: bool) -> None:
-        """Remember results. Where they are ``masked`` already they stay the same tensors: they may share their memory."""
+        """Remember results; ``masked`` ones stay the same tensors, because they may share their memory."""
         originals = [out for out in _flat(step.outs) if isinstance(out, Tensor)]
         for original, replayed in zip(originals, [out for out in _flat(outs) if isinstance(out, Tensor)], strict=True):
             mask = replayed.is_floating_point() and not masked

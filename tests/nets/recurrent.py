@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 
 class Recurrent(nn.Module):
@@ -22,6 +23,21 @@ class Recurrent(nn.Module):
     def forward(self, idx: Tensor) -> Tensor:
         out, _ = self.rnn(self.embed(idx))
         return self.head(out[:, -1] if self.last else out)
+
+
+class Packed(nn.Module):
+    """Sequences of several lengths, packed for the recurrent layer; the head reads its last states."""
+
+    def __init__(self, cell: nn.RNNBase):
+        super().__init__()
+        self.embed, self.rnn = nn.Embedding(11, cell.input_size), cell
+        self.head = nn.Linear(cell.hidden_size, 3)
+
+    def forward(self, idx: Tensor) -> Tensor:
+        lengths = torch.tensor([idx.shape[1] - 1, idx.shape[1]])
+        packed = pack_padded_sequence(self.embed(idx.T), lengths, enforce_sorted=False)
+        _, last = self.rnn(packed)
+        return self.head((last[0] if isinstance(last, tuple) else last).sum(0))
 
 
 class Stateful(nn.Module):

@@ -161,6 +161,7 @@ class Space:
     stages: tuple[Stage, ...] = ()
     carried: int | str | None = None  # the place of the state among the model's inputs and outputs
     states: tuple[State, ...] = ()
+    outputs: int | str | tuple[int | str, ...] | None = None  # that keep their size; None: as trace chooses
     costs: tuple[Cost, Cost] | None = None  # of the smallest and of the full network
     _axes: Mapping[str, tuple[Axis, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 

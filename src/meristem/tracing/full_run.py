@@ -64,6 +64,7 @@ def _run(
         try:
             run.follow(call)
             records[training] = run.record
+            notes = _with_uncounted(notes, call, run.uncounted)
         except Exception as error:
             if training:
                 reason = f"because training mode does not run ({first_line(error)})"
@@ -76,6 +77,12 @@ def _run(
                 do = "give it back what it returned to see why" if again else "call it with them to see why"
                 raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
     return FullRun(_copy(model, meta), call, like, meta, observations, records, notes)
+
+
+def _with_uncounted(notes: tuple[str, ...], call: Call, uncounted: list[str]) -> tuple[str, ...]:
+    """Tell of outputs that do not count though the user has not said so."""
+    note = f"outputs that may change their size: {', '.join(uncounted)}; trace(..., outputs='all') keeps them"
+    return notes if call.outputs is not None or not uncounted or note in notes else (*notes, note)
 
 
 def _copy(model: nn.Module, meta: bool) -> nn.Module:

@@ -74,6 +74,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.state: Any = None  # that the model returned last
         self.calls = 0
+        self.uncounted: list[str] = []  # of what the model returned last, the names of what does not count
         self.record = RunRecord()
         self._model, self._observations, self._like = model, observations, like
         self._expected, self._listener = expected, listener
@@ -112,7 +113,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self._failure("the code does not come there", {"last": self._last_values})
 
     def execute(self, call: Call) -> list[Tensor]:
-        """Run the model and pin what it returns, but for the state that is carried on; the returned tensors."""
+        """Run the model and pin what counts of its outputs, but for the state that is carried on; what counts."""
         for tensor in call.tensors():  # nothing about an input may change
             self._tensor_dims.set(tensor, [Dim(size) for size in tensor.shape])
         self._label_example_state(call)
@@ -127,13 +128,14 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self,
         ):
             outputs = call.on(self._model)
-        rest, self.state = call.split(outputs)
+        counted, self.uncounted = call.counted(outputs)
+        rest, self.state = call.split(counted)
         self._context.where = "the model's output"
-        self._tensor_dims.pin_positions(tensors_in(outputs), self._context.where)
+        self._tensor_dims.pin_positions(tensors_in(counted), self._context.where)
         for dim in self._tensor_dims.of_all(rest):
             self._observations.labels.pin(dim, "it is a model output")
         self._unite_returned_state()
-        return tensors_in(outputs)
+        return tensors_in(counted)
 
     def _label_example_state(self, call: Call) -> None:
         """The state of the example may have any units that the one which the model returns has."""

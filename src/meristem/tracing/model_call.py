@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from meristem.errors import TraceError
+from meristem.tracing.counted_outputs import OutputChoice, without_uncounted
 from meristem.tracing.model_copy import tensors_in
 
 Carried = int | str  # the position, or the name, of the state in what a model takes and in what it returns
@@ -21,13 +22,14 @@ class Call:
     """A call of a model: its inputs by position and by name.
 
     ``carried`` is where the state lies in what the model returns, ``place`` where it goes: an index of ``inputs``, or a
-    key of ``named``.
+    key of ``named``. ``outputs`` says which of the model's outputs count.
     """
 
     inputs: tuple[Any, ...]
     named: Mapping[str, Any] = field(default_factory=dict)
     carried: Carried | None = None
     place: int | str | None = None
+    outputs: OutputChoice | None = None
 
     def on(self, model: nn.Module) -> Any:
         return model(*self.inputs, **self.named)
@@ -55,8 +57,12 @@ class Call:
         rest = self.with_state(None) if self.place is not None else self
         return tensors_in((rest.inputs, dict(rest.named)))
 
+    def counted(self, returned: Any) -> tuple[Any, list[str]]:
+        """What counts of what a model returned, and the names of what does not."""
+        return without_uncounted(returned, self.outputs, self.carried)
+
     def split(self, outputs: Any) -> tuple[list[Tensor], Any]:
-        """The tensors in what a model returned but for its state, and the state."""
+        """The tensors in what counts of what a model returned but for its state, and the state."""
         if self.carried is None:
             return tensors_in(outputs), None
         if isinstance(self.carried, int) and isinstance(outputs, (tuple, list)) and self.carried < len(outputs):
@@ -73,10 +79,16 @@ class Call:
         return tensors_in(rest), outputs[self.carried]
 
 
-def call_of(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any], carried: Carried | None) -> Call:
+def call_of(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    named: Mapping[str, Any],
+    carried: Carried | None,
+    outputs: OutputChoice | None = None,
+) -> Call:
     """The call with the place of the state found, from the model's own signature if it is not among the inputs."""
     if carried is None:
-        return Call(inputs, named)
+        return Call(inputs, named, outputs=outputs)
     parameters = [
         name
         for name, parameter in inspect.signature(model.forward).parameters.items()
@@ -96,4 +108,4 @@ def call_of(model: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any],
             f"carried={carried!r} is to be the position of the state among the model's inputs, but its forward takes "
             f"({', '.join(parameters)}); give the position, or the name if it is a keyword"
         )
-    return Call(inputs, named, carried, place)
+    return Call(inputs, named, carried, place, outputs)

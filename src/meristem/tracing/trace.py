@@ -15,6 +15,7 @@ from meristem.rules import LayerRule, OpRule, Rule
 from meristem.space.paths import ancestors
 from meristem.space.space import Role, Space
 from meristem.tracing.builtin_layers import HEADS_TIED_TO_INPUT, LAYER_RULES
+from meristem.tracing.counted_outputs import as_choice
 from meristem.tracing.depth.candidates import block_candidates, tie_streams
 from meristem.tracing.depth.confirmation import confirmed_blocks
 from meristem.tracing.depth.groups import with_depth
@@ -45,6 +46,7 @@ def trace(  # noqa: PLR0913
     depth: Depth = False,
     carried: Carried | None = None,
     frozen: Frozen = "pin",
+    outputs: int | str | Sequence[int | str] | None = None,
 ) -> Space:
     """Describe what in ``model`` may grow and shrink, and what it costs.
 
@@ -54,17 +56,17 @@ def trace(  # noqa: PLR0913
     finds blocks that may be absent, in sequences and lists of modules; patterns on module paths name them, or exclude
     some (``"!stages.0.*"``). ``carried=1`` says that input 1 is the state which the model returned as output 1 of the
     call before (or a name, where inputs and outputs have names): its sizes follow the units, and ``example_inputs`` may
-    leave it out. What has units in frozen parameters (``requires_grad`` is False) stays as it is, because nothing is
-    learned about them; with ``frozen="resize"`` it may change.
-
-    The model is not changed: not its weights, mode, hooks, nor the random state.
+    leave it out. ``outputs`` are the names or positions of the outputs that keep their size, or ``"all"``; by default
+    all do, but where there is a loss or logits not the hidden states, attention maps and caches beside it. What has
+    units in frozen parameters (``requires_grad`` is False) stays as it is, because nothing is learned about them; with
+    ``frozen="resize"`` it may change. The model is not changed: not its weights, mode, hooks, nor the random state.
     """
     if not isinstance(model, nn.Module):
         raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
     if isinstance(model, torch.jit.ScriptModule):
         raise TraceError("a ScriptModule cannot be resized; trace the nn.Module it was made from")
     check_frozen(frozen)
-    call = call_of(model, *_inputs(example_inputs), carried)
+    call = call_of(model, *_inputs(example_inputs), carried, as_choice(outputs))
     check_patterns(model, "pin", patterns_in(pin))
     check_patterns(model, "depth", depth_patterns(depth) if depth else [])
     generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
@@ -117,7 +119,7 @@ def _space(
     blocks, absence_notes = confirmed_blocks(proven, candidates, runs)
     notes = [*full.notes, *proven.notes, *absence_notes, *depth_notes, *frozen_notes]
     space = with_depth(build_space(proven.grouping, model, proven.sizes, notes), blocks, model)
-    space = replace(space, carried=call.carried)
+    space = replace(space, carried=call.carried, outputs=call.outputs)
     return replace(space, costs=(cost_at(space, space.smallest), cost_at(space, space.full)))
 
 

@@ -38,6 +38,8 @@ def test_the_in_place_form_has_the_entry_of_the_operation() -> None:
 X = torch.empty(2, 3, 4, 4, device="meta")
 IMAGE = X.to(memory_format=torch.channels_last)
 ONES = torch.empty(3, device="meta")
+HALF = torch.empty(4, 8, device="meta", dtype=torch.bfloat16)
+ENDS = torch.empty(2, device="meta", dtype=torch.int32)
 NORM = (ONES, ONES, ONES, ONES)
 aten = torch.ops.aten
 CALLS = {
@@ -56,6 +58,10 @@ CALLS = {
     "mean": (aten.mean.dim, (X, [2, 3], True)),
     "mean without": (aten.mean.dim, (X, [-1])),
     "addmm": (aten.addmm.default, (ONES, X[0, :, 0], torch.empty(4, 3, device="meta"))),
+    "grouped product": (
+        aten._grouped_mm.default,
+        (HALF, HALF[None].repeat(2, 2, 1), ENDS),
+    ),
     "batch norm, training": (aten.native_batch_norm.default, (X, *NORM, True, 0.1, 1e-5)),
     "batch norm, evaluation": (aten._native_batch_norm_legit_no_training.default, (X, *NORM, 0.1, 1e-5)),
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from torch import Tensor
 
-from meristem.tracing.labels import Dim
+from meristem.tracing.labels import Dim, constant, dim_of
 from meristem.tracing.ops.context import Arguments, Context, Dims, fixed, plain
 
 
@@ -45,10 +46,76 @@ def _factors(a: Arguments) -> tuple[Tensor, Tensor]:
         ("self", "mat2"),
         ("self", "vec"),
         ("self", "tensor"),
+        ("self", "other"),
     ):
         if all(isinstance(a.get(name), Tensor) for name in names):
             return a[names[0]], a[names[1]]
     raise KeyError("operands")
+
+
+def grouped_product(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Rows in consecutive groups, each multiplied by a matrix of its own: the experts of a mixture."""
+    rows, weight = ctx.dims(a["self"]), ctx.dims(a["mat2"])
+    if len(rows) != 2 or len(weight) != 3:
+        raise ValueError("only rows in groups times a matrix for each group is followed")
+    experts, summed, columns = weight
+    _in_blocks(ctx, summed, a["mat2"])
+    if a["mat2"].stride(-1) == 1:  # otherwise its columns are not one after the other
+        _in_blocks(ctx, columns, a["mat2"])
+    ctx.labels.pin(experts, f"its experts are chosen by number in {ctx.where}")
+    ctx.labels.pin(rows[0], f"its positions are in groups in {ctx.where}")
+    contracted = ctx.labels.unite(rows[1], summed, f"it is contracted with a fixed dimension in {ctx.where}")
+    for dim in (rows[1], summed):
+        ctx.reads(dim)
+    ctx.makes(columns)
+    ctx.term(1, [rows[0], contracted, columns])
+    if a.get("bias") is not None:
+        columns = ctx.labels.unite(columns, ctx.dims(a["bias"])[-1], f"it meets a fixed dimension in {ctx.where}")
+    return [[plain(rows[0]), plain(columns)]]
+
+
+def _in_blocks(ctx: Context, dim: Dim, weight: Tensor) -> None:
+    """Make blocks of positions the units of ``dim``: torch wants rows of the grouped product to be full 16 bytes."""
+    size = 16 // weight.element_size()
+    if dim.ids is None or dim.size % size:
+        return
+    blocks = dim.ids.reshape(-1, size)
+    first = dim_of(np.repeat(blocks[:, 0], size))
+    ctx.labels.unite(first, dim, f"it is in a block of {size} positions in {ctx.where}")
+
+
+def trilinear(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Three tensors, each expanded by some dimensions, multiplied and summed over some: ``nn.Bilinear``."""
+    met: Dims = []
+    for name, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        dims = list(ctx.dims(a[name]))
+        for at in sorted(a[expanded]):
+            dims.insert(at, constant(1))
+        _note_roles(ctx, [dim for at, dim in enumerate(dims) if at not in a[expanded]], dims, a["sumdim"])
+        reason = f"it meets a fixed dimension in {ctx.where}"
+        met = [ctx.labels.unite(one, two, reason) for one, two in zip(met, dims, strict=True)] if met else dims
+    ctx.term(1, met)
+    return [[plain(dim) for at, dim in enumerate(met) if at not in a["sumdim"]]]
+
+
+def _note_roles(ctx: Context, own: Dims, dims: Dims, summed: Sequence[int]) -> None:
+    """Note for the dimensions that a tensor has itself whether units are read or made there."""
+    for at, dim in enumerate(dims):
+        if any(dim is mine for mine in own):
+            (ctx.reads if at in summed else ctx.makes)(dim)
+
+
+def distances(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """The distance of every row of one tensor to every row of another."""
+    *batch, rows, inner = ctx.dims(a["x1"])
+    *other_batch, columns, other_inner = ctx.dims(a["x2"])
+    reason = f"it meets a fixed dimension in {ctx.where}"
+    shared = [ctx.labels.unite(one, two, reason) for one, two in zip(batch, other_batch, strict=True)]
+    contracted = ctx.labels.unite(inner, other_inner, reason)
+    ctx.mixes_units(contracted)
+    ctx.makes(columns)
+    ctx.term(1, [*shared, rows, contracted, columns])
+    return [[plain(dim) for dim in (*shared, rows, columns)]]
 
 
 def attention(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from meristem.tracing.labels import constant
-from meristem.tracing.ops.context import Arguments, Context, Dims, fixed, plain, tensors_of, unknown_dims
+from meristem.tracing.ops.context import Arguments, Context, Dims, axis_at, fixed, plain, tensors_of, unknown_dims
 
 
 def pointwise(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
@@ -28,6 +28,17 @@ def same(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """The first tensor's dimensions, for every output of its shape."""
     dims = ctx.dims(tensors_of(a)[0])
     return [dims if len(dims) == out.dim() else fixed(out) for out in outs]
+
+
+def quantised(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Rounded as quantising would: by one scale, or by one for each position along ``axis``."""
+    dims = list(ctx.dims(a["self"]))
+    if a.get("axis") is not None:
+        at = axis_at(a["axis"], len(dims))
+        for name in ("scale", "zero_point"):
+            mine = ctx.owned(a[name], 0, dims[at])
+            dims[at] = plain(ctx.labels.unite(dims[at], mine, f"it is quantised in {ctx.where}"))
+    return [dims for _ in outs]
 
 
 def restrided(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:

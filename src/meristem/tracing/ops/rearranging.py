@@ -1,4 +1,4 @@
-"""Fixed rearrangements of channels and pixels, and look-ups by position."""
+"""Fixed rearrangements of channels and pixels, and what depends on the order of positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from meristem.tracing.labels import Dim
-from meristem.tracing.ops.context import Arguments, Context, Dims, axis_at, fixed, plain, unknown_dims
+from meristem.tracing.ops.context import Arguments, Context, Dims, axis_at, plain, unknown_dims
 
 
 def pixel_shuffle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
@@ -64,37 +64,6 @@ def columns_to_image(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list
     return [[*lead, channels, *(Dim(size) for size in outs[0].shape[-2:])]]
 
 
-def embedding(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
-    """Rows of a table looked up by number, one by one or summed in bags."""
-    table = ctx.dims(a["weight"])
-    ctx.runs_across(table[0])
-    ctx.labels.pin(table[0], f"it is looked up by number in {ctx.where}")
-    ctx.makes(table[1])
-    looked_up = [*(Dim(size) for size in outs[0].shape[:-1]), plain(table[1])]
-    return [looked_up, *(fixed(out) for out in outs[1:])]
-
-
-def index(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
-    """Elements looked up by tensors of positions, or chosen by masks."""
-    dims, chosen = ctx.dims(a["self"]), list(a["indices"])
-    used = [at for at, index in enumerate(chosen) if index is not None]
-    spans = {at: chosen[at].dim() if str(chosen[at].dtype) in ("torch.bool", "torch.uint8") else 1 for at in used}
-    for at in used:
-        for deeper in range(at, min(at + spans[at], len(dims))):
-            ctx.runs_across(dims[deeper])
-            ctx.labels.pin(dims[deeper], f"it is looked up by position in {ctx.where}")
-    if any(span != 1 for span in spans.values()):
-        return [unknown_dims(ctx, a, outs[0])]
-    rest = [(at, dim) for at, dim in enumerate(dims) if at not in used]
-    new = [Dim(size) for size in outs[0].shape[: outs[0].dim() - len(rest)]] if rest else fixed(outs[0])
-    together = used == list(range(used[0], used[-1] + 1))
-    first = used[0] if together else 0
-    shape = outs[0].shape
-    new = [Dim(shape[first + offset]) for offset in range(len(new))]
-    before = [dim for at, dim in rest if at < first]
-    return [[*before, *new, *(dim for at, dim in rest if at >= first)]]
-
-
 def along_a_dimension(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """What depends on the order of positions along ``dim`` pins it; the other dimensions pass through."""
     dims = list(ctx.dims(a["self"]))
@@ -121,20 +90,6 @@ def triangle(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     for dim in dims[-2:]:
         ctx.labels.pin(dim, f"the order of its positions matters in {ctx.where}")
     return [[*dims[:-2], *(dim if dim.labelled else Dim(dim.size) for dim in dims[-2:])]]
-
-
-def gather(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
-    """Elements looked up by position along one dimension."""
-    dims = list(ctx.dims(a["self"]))
-    at = axis_at(a["dim"], len(dims))
-    ctx.runs_across(dims[at])
-    ctx.labels.pin(dims[at], f"it is looked up by position in {ctx.where}")
-    dims[at] = Dim(outs[0].shape[at])
-    for other, size in enumerate(outs[0].shape):
-        if dims[other].size != size:
-            ctx.labels.pin(dims[other], f"it is looked up by position in {ctx.where}")
-            dims[other] = Dim(size)
-    return [dims]
 
 
 def real_pairs(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:

@@ -96,6 +96,13 @@ def extreme(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     return reduction(ctx, a, outs)
 
 
+def position_of_extreme(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
+    """Where the largest element is, or the smallest: among all elements if no dimension is given."""
+    dims, chosen = ctx.dims(a["self"]), a.get("dim")
+    ctx.positions(outs[0], dims if chosen is None else dims[axis_at(chosen, len(dims)) :][:1])
+    return reduction(ctx, a, outs)
+
+
 def spatial(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """Pooling, padding by reflection, interpolation: the leading dimensions pass, the sampled ones are fixed."""
     dims = list(ctx.dims(tensors_of(a)[0]))

@@ -72,6 +72,21 @@ def addmm(arguments: Mapping[str, Any]) -> Tensor:
     return product
 
 
+def grouped_product(arguments: Mapping[str, Any]) -> Tensor | None:
+    """Torch knows the shape only in half precision. On a real device it wants strides that are full 16 bytes."""
+    rows, weight = arguments["self"], arguments["mat2"]
+    if rows.dim() != 2 or weight.dim() != 3 or rows.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return None
+    if rows.shape[1] != weight.shape[1]:
+        raise RuntimeError(f"rows of {rows.shape[1]} cannot be multiplied with matrices of {weight.shape[1]} rows")
+    full = 16 // rows.element_size()
+    if rows.stride(0) % full or weight.stride(-1 if weight.stride(-2) == 1 else -2) % full:
+        raise RuntimeError("strides should be multiple of 16 bytes")
+    padded = -(-weight.shape[2] // full) * full
+    product: Tensor = rows.new_empty((rows.shape[0], padded))[:, : weight.shape[2]]
+    return product
+
+
 def like_self(arguments: Mapping[str, Any]) -> Tensor:
     return torch.empty_like(arguments["self"])
 

@@ -12,8 +12,37 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from meristem.tracing.ops import shapes
-from meristem.tracing.ops.contracting import attention, contraction, convolution
-from meristem.tracing.ops.elementwise import copied_into, drawn, made_of_constants, nothing, pointwise, restrided, same
+from meristem.tracing.ops.contracting import (
+    attention,
+    contraction,
+    convolution,
+    distances,
+    grouped_product,
+    trilinear,
+)
+from meristem.tracing.ops.elementwise import (
+    copied_into,
+    drawn,
+    made_of_constants,
+    nothing,
+    pointwise,
+    quantised,
+    restrided,
+    same,
+)
+from meristem.tracing.ops.lookups import (
+    embedding,
+    gather,
+    index,
+    index_put,
+    masked_scatter,
+    packed,
+    positions_found,
+    scatter,
+    segments,
+    slices_written,
+    unpacked,
+)
 from meristem.tracing.ops.moving import (
     concatenate,
     expand,
@@ -37,10 +66,7 @@ from meristem.tracing.ops.rearranging import (
     channel_shuffle,
     columns_to_image,
     complex_pairs,
-    embedding,
-    gather,
     image_to_columns,
-    index,
     pixel_shuffle,
     pixel_unshuffle,
     real_pairs,
@@ -52,6 +78,7 @@ from meristem.tracing.ops.reducing import (
     extreme,
     group_norm,
     layer_norm,
+    position_of_extreme,
     reduction,
     softmax,
     spatial,
@@ -86,8 +113,14 @@ _ELEMENT_BY_ELEMENT: tuple[tuple[Op, str], ...] = (
     (
         Op(same),
         "contiguous detach alias lift_fresh to dropout bernoulli bernoulli_ uniform_ normal_ zero_ fill_ random_ "
-        "exponential_ view_as_real_copy _conj _neg_view resolve_conj resolve_neg alpha_dropout feature_dropout "
-        "_fake_quantize_learnable_per_tensor_affine fake_quantize_per_tensor_affine",
+        "exponential_ view_as_real_copy _conj _neg_view resolve_conj resolve_neg alpha_dropout feature_dropout",
+    ),
+    (
+        Op(quantised),
+        "fake_quantize_per_tensor_affine fake_quantize_per_tensor_affine_cachemask "
+        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams _fake_quantize_learnable_per_tensor_affine "
+        "fake_quantize_per_channel_affine fake_quantize_per_channel_affine_cachemask "
+        "_fake_quantize_learnable_per_channel_affine",
     ),
     (Op(restrided), "as_strided"),
     (Op(copied_into), "copy_"),
@@ -135,6 +168,14 @@ _MOVING: tuple[tuple[Op, str], ...] = (
     (Op(embedding), "embedding _embedding_bag _embedding_bag_forward_only"),
     (Op(index), "index _unsafe_index"),
     (Op(gather), "gather take_along_dim"),
+    (Op(index_put), "index_put _unsafe_index_put _index_put_impl_"),
+    (Op(slices_written), "index_add index_copy index_reduce index_fill"),
+    (Op(scatter), "scatter scatter_add scatter_reduce"),
+    (Op(masked_scatter), "masked_scatter"),
+    (Op(positions_found), "nonzero"),
+    (Op(segments), "segment_reduce"),
+    (Op(packed), "_pack_padded_sequence"),
+    (Op(unpacked), "_pad_packed_sequence"),
     (
         Op(along_a_dimension),
         "cumsum cumprod roll flip sort topk argsort index_select _fft_c2c _fft_r2c _fft_c2r cummax cummin "
@@ -147,7 +188,10 @@ _MOVING: tuple[tuple[Op, str], ...] = (
 
 _CONTRACTING: tuple[tuple[Op, str], ...] = (
     (Op(contraction, shape=shapes.addmm), "addmm"),
-    (Op(contraction), "mm bmm baddbmm mv dot addmv matmul"),
+    (Op(contraction), "mm bmm baddbmm mv dot vdot addmv matmul"),
+    (Op(grouped_product, shape=shapes.grouped_product), "_grouped_mm"),
+    (Op(trilinear), "_trilinear"),
+    (Op(distances), "_cdist_forward _euclidean_dist cdist"),
     (
         Op(attention),
         "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu "
@@ -179,6 +223,7 @@ _REDUCING: tuple[tuple[Op, str], ...] = (
         "amax amin var std var_mean std_mean logsumexp prod any all aminmax",
     ),
     (Op(extreme, zeros_count=True), "max min median"),
+    (Op(position_of_extreme, zeros_count=True), "argmax argmin"),
     (
         Op(spatial),
         "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d avg_pool1d max_pool1d max_pool2d "
