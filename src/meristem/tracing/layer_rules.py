@@ -28,10 +28,9 @@ class LayerRules:
 
     def tie(self) -> None:
         """Unite what has one size: by rule, and where one attribute was seen to be the size of several dimensions."""
-        labels, by_rule = self._observations.labels, self.sizes()
-        for key, vectors in self._observations.sizes.items():
-            path, name, _ = key
-            for one, two in pairwise(vectors if key not in by_rule else ()):
+        labels = self._observations.labels
+        for (path, name, _), vectors in self._observations.sizes.items():
+            for one, two in pairwise(vectors):
                 if len(one) == len(two):
                     labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")
         for path, module, rule in self._matching:
