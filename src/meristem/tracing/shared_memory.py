@@ -32,14 +32,15 @@ class SharedMemory:
 def after_write(other: Tensor, dims: Dims, written: Tensor, values: Dims, labels: Labels, where: str) -> Dims:
     """The dimensions of a tensor after ``values`` were written into ``written``, which shares its memory.
 
-    Along a dimension that both tensors have, it is as constant as what was written. Along any other the written
-    positions differ from the rest; units that lie there cannot be found again.
+    Along a dimension that both tensors have, it is as constant as what was written. Along any other that was constant the
+    written positions differ from the rest; units that lie there cannot be found again.
     """
     if written.numel() == other.numel() and all(dim.constant for dim in values):
         return dims
     common = [_counterpart(other, at, written) for at in range(other.dim())]
-    for rest in set(range(written.dim())) - set(common):
-        labels.pin(values[rest], f"it is written into a part of a tensor in {where}")
+    if any(at is None and dim.constant and dim.size > 1 for dim, at in zip(dims, common, strict=True)):
+        for rest in set(range(written.dim())) - set(common):
+            labels.pin(values[rest], f"it is written into a part of a tensor in {where}")
     result: Dims = []
     for dim, at in zip(dims, common, strict=True):
         if at is not None:
