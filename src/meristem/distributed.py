@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -34,6 +34,24 @@ def broadcast_numbers(numbers: Sequence[float], device: torch.device) -> list[fl
     flat = torch.tensor(numbers, dtype=torch.float32, device=device)
     torch.distributed.broadcast(flat, src=0)
     return [float(number) for number in flat]
+
+
+def same_on_all_ranks(tensors: Iterable[Tensor]) -> bool:
+    """Tell whether every rank of a distributed run has these tensors bit for bit."""
+    if not is_distributed():
+        return True
+    whole_numbers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [
+        torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in (each.detach() for each in tensors)
+    ]
+    sums = [each.contiguous().view(whole_numbers[each.element_size()]).sum(dtype=torch.int64) for each in sums]
+    if not sums:
+        return True
+    lowest = torch.stack([each.to(sums[0].device) for each in sums])
+    highest = lowest.clone()
+    torch.distributed.all_reduce(lowest, op=torch.distributed.ReduceOp.MIN)
+    torch.distributed.all_reduce(highest, op=torch.distributed.ReduceOp.MAX)
+    return bool((lowest == highest).all())
 
 
 def mean_over_ranks(values: Tensor) -> Tensor:

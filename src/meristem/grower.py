@@ -20,7 +20,7 @@ from meristem.errors import FileError, MeristemError
 from meristem.growth import Growth
 from meristem.history import History, Record
 from meristem.io import checkpoint
-from meristem.io.export import export, save
+from meristem.io.export import check_copyable, export, save
 from meristem.space.space import Space
 from meristem.surgery.live import Live
 from meristem.tracing.trace import Frozen, trace
@@ -65,6 +65,8 @@ class Grower:
         checks.check_numbers(epochs, fine_tune, seed, batch_size, steps_per_epoch)
         self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not be kept
         self.model, self.optimizer = checks.unwrapped(model), optimizer
+        checks.check_model(self.model)
+        check_copyable(self.model)
         checks.check_training(self.model, optimizer)
         checks.check_free(optimizer)
         if space is None and example_inputs is None:
@@ -76,6 +78,7 @@ class Grower:
         decider = Decider(self.method, self.space, self.budget, self.epochs, self.fine_tune, self.seed)
         decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
         step_samples = checks.samples_of_a_step(example_inputs, batch_size)
+        checks.refuse_when_stale(model)
         self._growth = Growth(self.model, optimizer, decider, self.seed, step_samples)
 
     def step(self, **metrics: float) -> Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
@@ -25,6 +26,23 @@ def unwrapped(model: nn.Module) -> nn.Module:
         if inner is not None and type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
             return unwrapped(inner)
     return model
+
+
+def refuse_when_stale(wrapper: nn.Module) -> None:
+    """Let a DistributedDataParallel wrapper refuse to run once the parameters it was made with are not the model's."""
+    if type(wrapper).__name__ != "DistributedDataParallel":
+        return
+    known = list(wrapper.parameters())
+
+    def check(module: nn.Module, args: Any) -> None:
+        now = list(module.parameters())
+        if len(now) != len(known) or any(one is not two for one, two in zip(now, known, strict=True)):
+            raise MeristemError(
+                "this DistributedDataParallel wrapper averages the gradients of parameters that the model no longer "
+                "has; wrap it again: model = DistributedDataParallel(grower.model), after every step()"
+            )
+
+    wrapper.register_forward_pre_hook(check)
 
 
 def as_method(method: Method | str | None) -> Method:
@@ -74,6 +92,25 @@ def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
             f"{len(outside)} trained parameters are not in the optimizer ({outside[0]}, ...): give one optimizer with "
             f"all of them, in several param groups if need be, or set requires_grad to False for those that stay"
         )
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse a model whose weights are spread over the ranks, or are not numbers."""
+    for name, parameter in model.named_parameters():
+        if type(parameter).__name__ in ("DTensor", "FlatParameter"):
+            raise MeristemError(
+                f"{name} is spread over the ranks by FSDP, so its units cannot be resized: use "
+                f"DistributedDataParallel while the network grows, and FSDP on what export() returns"
+            )
+        if parameter.is_meta:
+            raise MeristemError(
+                f"{name} is on the meta device, so it has no values to train: make the model on a real device, or "
+                f"trace it alone to see what may grow"
+            )
+        if bool(torch.isnan(parameter.detach()).any()):
+            raise MeristemError(
+                f"{name} holds NaN before training: no unit of it can be rated; start from weights that are numbers"
+            )
 
 
 def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any, steps_per_epoch: Any) -> None:
@@ -160,7 +197,10 @@ def agreed_space(space: Space, carried: int | str | None) -> Space:
     if carried is not None and carried != space.carried:
         raise MeristemError(f"this space was not traced with carried={carried!r}: say so in trace(...), not here")
     if not space.groups:
-        raise MeristemError("nothing in this model can grow: every group is pinned; print(trace(...)) says why")
+        reasons = Counter(reason for pin in space.pinned for reason in [pin.reason] * pin.units)
+        common = [reason for reason, _ in reasons.most_common() if reason != "it is a model output"]
+        why = f", mostly because {common[0]}" if common else ""
+        raise MeristemError(f"nothing in this model can grow{why}; print(trace(...)) lists what is pinned and why")
     return space
 
 

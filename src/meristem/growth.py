@@ -13,7 +13,8 @@ from torch import nn, optim
 
 from meristem.control.decider import Decider, LiveUnits, Progress
 from meristem.cost.ledger import Ledger
-from meristem.errors import FileError, SurgeryError
+from meristem.distributed import same_on_all_ranks
+from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, Phase
 from meristem.gating.interfaces import Signals
 from meristem.history import Record, epoch_record, moves
@@ -64,6 +65,7 @@ class Growth:
     def finish_epoch(self, metrics: Mapping[str, float], earlier: Sequence[Record]) -> Record:
         """Record the epoch that is over, decide the next network, make it. Nothing changes if that is refused."""
         self.live.check_untouched()
+        self._check_ranks()
         with self.decider.undone_if_refused():  # nothing else is assigned before the decision stands
             self.decider.keeper.finish()
             macs_frac = self.decider.prices.share("macs", self.live.widths)
@@ -83,6 +85,15 @@ class Growth:
             self.gating.fold(self.model)
         self._begin_epoch(decision.strength if decision is not None else 0.0)
         return record
+
+    def _check_ranks(self) -> None:
+        """Refuse to go on with ranks that train different networks."""
+        if not same_on_all_ranks([each for each in self.model.parameters() if each.requires_grad]):
+            raise MeristemError(
+                "the ranks of this distributed run have different parameters: their gradients are not averaged. "
+                "step() makes new parameters, so wrap the model again after making the grower and after every "
+                "step(): model = DistributedDataParallel(grower.model)"
+            )
 
     def _begin_epoch(self, strength: float, resumed: bool = False) -> None:
         """Tell scores and gates what the coming epoch is; after the last one nothing changes, gates neither."""

@@ -186,7 +186,7 @@ for epoch in range(4):
         any(abs(float(before[group][0]) - 2.5) > 1e-6 for group in grower.space.blocks if grower.live.masks[group][0]),
     ])
 
-# Without data parallelism: other gradients and another seed on every rank, so each would decide otherwise.
+# Another seed on every rank, so each would decide otherwise.
 model, inputs = ZOO["plain"].build()
 optimizer = optim.SGD(model.parameters(), lr=0.05)
 method = meristem.methods.METHODS["gates"]()
@@ -197,10 +197,22 @@ grower = meristem.Grower(
 found["rank 0 decides"] = []
 for epoch in range(4):
     for parameter in model.parameters():
-        parameter.grad = torch.randn_like(parameter)
+        parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     grower.step()
     found["rank 0 decides"].append(alike({group: mask.tolist() for group, mask in grower.live.masks.items()}))
+
+# Gradients that nobody averages: the ranks drift apart.
+for parameter in model.parameters():
+    parameter.grad = torch.full_like(parameter, 1.0 + rank)
+optimizer.step()
+try:
+    meristem.Grower(
+        model, optim.SGD(model.parameters(), lr=0.05), inputs, budget=meristem.Budget(params="90%"), epochs=1
+    ).step()
+    found["drift"] = ""
+except meristem.MeristemError as error:
+    found["drift"] = str(error)
 
 if rank == 0:
     with open(answer, "w") as file:
@@ -226,6 +238,7 @@ def test_ranks_agree(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     found = json.loads(answer.read_text())
     assert found.pop("rank 0 decides") == [True] * 4
+    assert "have different parameters: their gradients are not averaged" in found.pop("drift")
     assert [same for same, _ in found["blocks"]] == [True] * 4
     assert any(moved for _, moved in found.pop("blocks"))
     assert len(found) == len(PRESETS) + 2

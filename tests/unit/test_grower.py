@@ -293,6 +293,17 @@ def one_process(tmp_path: Path) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
+def test_a_stale_wrapper_refuses_to_run(one_process: None) -> None:
+    """It would train on, with the gradients of each rank alone."""
+    model, x = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(4, 5)
+    wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    grower = meristem.Grower(wrapped, optimizer, x, epochs=2, budget="60%")
+    with pytest.raises(meristem.MeristemError, match=r"wrap it again: model = DistributedDataParallel\(grower.model\)"):
+        wrapped(x)
+    nn.parallel.DistributedDataParallel(grower.model)(x)
+
+
 def test_data_parallel_wrappers(one_process: None, space_of) -> None:
     plain = wrapped_run(space_of, lambda model: model)
     assert_same_run(plain, wrapped_run(space_of, nn.parallel.DistributedDataParallel), 1e-6)

@@ -20,6 +20,7 @@ from meristem.gating.unit_gates import Gates
 from meristem.io.atomic import replace_file
 from meristem.space.absent_blocks import DROPPED, REPLACED, leave_out
 from meristem.space.held_tensors import held_tensors
+from meristem.space.nested_tensors import leave_shortcut
 from meristem.space.paths import is_inside, split_path
 from meristem.space.remembered_sizes import write_size
 from meristem.surgery.live import Live
@@ -42,6 +43,19 @@ def export(live: Live, gates: Gates | None = None, shut: Collection[str] = ()) -
     for group in shut:
         leave_out(plain, live.space.blocks[group].path, live.space.blocks[group].way)
     return plain
+
+
+def check_copyable(model: nn.Module) -> None:
+    """Refuse a model that cannot be exported in the end: a hook of torch's old kind makes its weights at every call."""
+    for path, module in model.named_modules():
+        for hook in module._forward_pre_hooks.values():
+            kind = type(hook).__name__
+            if type(hook).__module__.startswith("torch.nn.utils.") and kind in ("WeightNorm", "SpectralNorm"):
+                function = {"WeightNorm": "weight_norm", "SpectralNorm": "spectral_norm"}[kind]
+                raise SurgeryError(
+                    f"{path or 'the model'} has torch.nn.utils.{function}, with which a model cannot be copied and so "
+                    f"not be exported; use torch.nn.utils.parametrizations.{function}"
+                )
 
 
 def _copy(model: nn.Module) -> nn.Module:
@@ -223,6 +237,7 @@ def _fill(model: nn.Module, architecture: Any, weights: Mapping[str, Tensor], te
             place.write(new)
     for size in architecture["sizes"]:
         write_size(model.get_submodule(size["module"]), size["name"], size["index"], size["value"])
+    leave_shortcut(model)
 
 
 def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:

@@ -13,6 +13,7 @@ from meristem.errors import PlanError, SurgeryError
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
 from meristem.space.live_index import LiveIndex
+from meristem.space.nested_tensors import leave_shortcut
 from meristem.space.plan import Plan, plan_to
 from meristem.space.remembered_sizes import write_size
 from meristem.space.space import Role, Space
@@ -187,6 +188,7 @@ class Live:
             if any(group in changed for group in attribute.axis.groups):
                 size = len(self.positions(attribute.axis))
                 write_size(self.tree.module(attribute.module), attribute.name, attribute.index, size)
+        leave_shortcut(self.model)
 
     def _finish_change(self, trained: bool = False) -> None:
         self._watch.renew(trained)

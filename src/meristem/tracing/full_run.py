@@ -75,6 +75,8 @@ def _run(
                 again = run.calls > 1
                 what = "with the state it returned" if again else "on the example inputs"
                 do = "give it back what it returned to see why" if again else "call it with them to see why"
+                if not any(tensor.is_floating_point() for tensor in call.tensors()):
+                    do += "; they are whole numbers: pass x.float() if the model takes real ones"
                 raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
     return FullRun(_copy(model, meta), call, like, meta, observations, records, notes)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +122,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with (
             torch.no_grad(),
             _fast_attention_off(),
+            _compiler_off(),
             self._module_calls.followed(),
             self._random_numbers.repeated(),
             Slices(self._note_slices),
@@ -297,3 +299,11 @@ def _fast_attention_off() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _compiler_off() -> AbstractContextManager[Any]:
+    """Functions that the model has compiled run as they are written; torch would compile the rules, too."""
+    if "torch._dynamo" not in sys.modules:  # nothing can be compiled yet; loading the compiler takes a second
+        return nullcontext()
+    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return eager

@@ -15,6 +15,7 @@ from meristem.tracing.grouping import Grouping
 from meristem.tracing.model_copy import named_tensors
 from meristem.tracing.observations import Observations, SizeKey
 from meristem.tracing.resolve import Resolution
+from meristem.tracing.unreached import unreached_layers
 
 
 def build_space(grouping: Grouping, model: nn.Module, sizes: Mapping[SizeKey, Axis], notes: Sequence[str]) -> Space:
@@ -23,7 +24,7 @@ def build_space(grouping: Grouping, model: nn.Module, sizes: Mapping[SizeKey, Ax
     tensors, sites = _tensors(model), _sites(grouping)
     return Space(
         groups={group.name: group for group in grouping.groups},
-        pinned=_pinned(grouping),
+        pinned=(*_pinned(grouping), *_unreached(observations, model)),
         tensors=tensors,
         sites=tuple(sites),
         slots=tuple(_slots(observations, sites, tensors)),
@@ -126,6 +127,12 @@ def _pinned(grouping: Grouping) -> tuple[Pinned, ...]:
             reason = next((resolution.reasons[n] for n in _reason_numbers(resolution, fixed) if n), "it cannot change")
             pinned.append(Pinned(layer_path(name), len(np.unique(fixed)), reason))
     return tuple(pinned)
+
+
+def _unreached(observations: Observations, model: nn.Module) -> list[Pinned]:
+    """Layers that the example inputs never reach."""
+    reason = "the example inputs never reach it"
+    return [Pinned(path, size, reason) for path, size in unreached_layers(observations, model).items()]
 
 
 def _reason_numbers(resolution: Resolution, classes: IntArray) -> list[int]:

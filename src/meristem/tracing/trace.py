@@ -32,6 +32,7 @@ from meristem.tracing.path_patterns import check_patterns, matches, patterns_in
 from meristem.tracing.proof import Proof
 from meristem.tracing.reduced_run import ReducedRuns
 from meristem.tracing.space_building import build_space
+from meristem.tracing.unreached import unreached_notes
 
 Frozen = Literal["pin", "resize"]
 
@@ -65,6 +66,9 @@ def trace(  # noqa: PLR0913
         raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
     if isinstance(model, torch.jit.ScriptModule):
         raise TraceError("a ScriptModule cannot be resized; trace the nn.Module it was made from")
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TraceError(f"{path} is a ScriptModule, which cannot be resized; use the nn.Module it was made from")
     check_frozen(frozen)
     call = call_of(model, *_inputs(example_inputs), carried, as_choice(outputs))
     check_patterns(model, "pin", patterns_in(pin))
@@ -117,6 +121,7 @@ def _space(
     runs = ReducedRuns(full)
     proven = Proof(model, full, layer_rules, head_ties, runs).proven()
     blocks, absence_notes = confirmed_blocks(proven, candidates, runs)
+    frozen_notes = [*frozen_notes, *unreached_notes(observations, model)]
     notes = [*full.notes, *proven.notes, *absence_notes, *depth_notes, *frozen_notes]
     space = with_depth(build_space(proven.grouping, model, proven.sizes, notes), blocks, model)
     space = replace(space, carried=call.carried, outputs=call.outputs)

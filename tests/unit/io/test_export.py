@@ -16,6 +16,7 @@ import meristem
 from helpers import RandomGates, assert_all_near, assert_untouched, build, go, half, run, state_of
 from meristem import Live
 from meristem.errors import FileError
+from meristem.io.export import save
 from zoo import ZOO
 
 NAME = "gpt_tied"
@@ -276,3 +277,13 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, space_of) -> None:
     model, _ = build("plain")
     with pytest.raises(FileError, match="cannot be written"):
         meristem.save(Live(model, space_of("plain")), tmp_path / "file")
+
+
+def test_files_have_the_mode_that_the_umask_gives(tmp_path) -> None:
+    model = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 2))
+    live = meristem.Live(model, meristem.trace(model, torch.randn(2, 5)))
+    plain = tmp_path / "plain"
+    plain.touch()
+    save(live, tmp_path / "kept")
+    for file in (tmp_path / "kept").iterdir():
+        assert file.stat().st_mode == plain.stat().st_mode, file.name

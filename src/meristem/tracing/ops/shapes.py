@@ -67,6 +67,8 @@ def addmm(arguments: Mapping[str, Any]) -> Tensor:
     one, two = arguments["mat1"], arguments["mat2"]
     if one.shape[1] != two.shape[0]:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({tuple(one.shape)} and {tuple(two.shape)})")
+    if one.dtype != two.dtype:
+        raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {one.dtype} and {two.dtype}")
     shape = torch.broadcast_shapes(arguments["self"].shape, (one.shape[0], two.shape[1]))  # type: ignore[no-untyped-call]
     product: Tensor = one.new_empty(shape)
     return product

@@ -1,0 +1,133 @@
+"""What cannot work is refused at the start, in one sentence that says what to do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+import meristem
+
+X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+
+
+def layers(first: nn.Module | None = None) -> nn.Sequential:
+    return nn.Sequential(first or nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+class Running(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cumsum(1)
+
+
+def grower(model: nn.Module, x: Tensor = X) -> meristem.Grower:
+    return meristem.Grower(model, optim.SGD(model.parameters(), lr=0.1), x, epochs=2, budget="60%")
+
+
+def not_a_number() -> nn.Module:
+    model = layers()
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")  # type: ignore[union-attr]
+    return model
+
+
+def old_norm(function: str) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates it; users still have such models
+        return layers(getattr(nn.utils, function)(nn.Linear(5, 8)))
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return nn.Sequential(nn.Linear(5, 8), torch.jit.script(nn.Sequential(nn.ReLU())), nn.Linear(8, 2))
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "weights that are no numbers": (lambda: grower(not_a_number()), "0.weight holds NaN before training"),
+    "no weights at all": (lambda: grower(layers().to("meta"), X), "0.weight is on the meta device"),
+    "old weight norm": (lambda: grower(old_norm("weight_norm")), "use torch.nn.utils.parametrizations.weight_norm"),
+    "old spectral norm": (lambda: grower(old_norm("spectral_norm")), "use torch.nn.utils.parametrizations.spectral"),
+    "a scripted part": (lambda: meristem.trace(scripted(), X), "1 is a ScriptModule, which cannot be resized"),
+    "whole numbers": (lambda: meristem.trace(layers(), X.long()), "they are whole numbers: pass x.float"),
+    "nothing to grow": (
+        lambda: grower(layers(nn.Sequential(nn.Linear(5, 8), Running()))),
+        "nothing in this model can grow, mostly because the order of its positions matters in cumsum",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_at_the_start(name: str) -> None:
+    start, message = REFUSED[name]
+    with pytest.raises(meristem.MeristemError, match=message):
+        start()
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.other = nn.Linear(5, 8), nn.Linear(8, 2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, which: str = "head") -> Tensor:
+        return getattr(self, which)(torch.relu(self.body(x)))  # type: ignore[no-any-return]
+
+
+def test_a_part_that_the_example_never_reaches_is_told_of() -> None:
+    space = meristem.trace(TwoHeads(), X)
+    assert [(pin.units, pin.reason) for pin in space.pinned if pin.name == "other"] == [
+        (3, "the example inputs never reach it")
+    ]
+    assert "never reach other: it stays as it is, and will not fit" in " ".join(space.notes)
+
+
+def test_padded_encoders_with_an_odd_number_of_heads_evaluate() -> None:
+    """torch's encoder decides when it is made whether its layers take nested tensors; with odd heads they do not."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 8, dropout=0.0, batch_first=True)
+
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.encoder = nn.Linear(5, 16), nn.TransformerEncoder(layer, 1)
+            self.head = nn.Linear(16, 2)
+
+        def forward(self, x: Tensor, padded: Tensor) -> Tensor:
+            return self.head(self.encoder(self.embed(x), src_key_padding_mask=padded)[:, 0])
+
+    inputs = (torch.randn(2, 4, 5), torch.tensor([[False, False, False, True], [False, False, True, True]]))
+    model = Padded().eval()
+    space = meristem.trace(model, inputs)
+    heads = next(name for name, group in space.groups.items() if group.kind == "head")
+    live = meristem.Live(model, space)
+    live.apply(live.plan({heads: [0, 1, 3]}))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nested tensors are a prototype, torch says
+        without_gradients = model(*inputs)
+    assert torch.allclose(without_gradients, model(*inputs), atol=1e-5)
+
+
+def test_a_compiled_function_runs_as_it_is_written_while_tracing() -> None:
+    """Otherwise torch compiles the rules of the tracer."""
+    compiled: list[str] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(str(graph))
+        return graph
+
+    function = torch.compile(lambda x: torch.relu(x) * 2, backend=backend)
+
+    class Compiled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(5, 8), nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.two(function(self.one(x)))
+
+    assert meristem.trace(Compiled(), X).full == {"one": 8}
+    assert not compiled
