@@ -564,7 +564,7 @@ def test_unsupported_optimizers(space_of) -> None:
 
 def test_nothing_is_free() -> None:
     model = nn.Linear(5, 3)
-    with pytest.raises(MeristemError, match=r"nothing in this model can grow.*says why"):
+    with pytest.raises(MeristemError, match=r"nothing in this model can grow; print.* lists what is pinned and why"):
         Grower(model, optim.SGD(model.parameters(), lr=0.1), torch.ones(2, 5), budget=HALF, epochs=3)
 
 
@@ -601,7 +601,7 @@ def test_what_is_trained_must_be_in_the_optimizer() -> None:
         Grower(model, optim.SGD([first], lr=0.1), inputs, budget=HALF, epochs=2)
     for parameter in rest:
         parameter.requires_grad_(False)
-    Grower(model, optim.SGD([first], lr=0.1), inputs, budget=HALF, epochs=2)
+    Grower(model, optim.SGD([first], lr=0.1), inputs, frozen="resize", budget=HALF, epochs=2)
 
 
 def test_a_model_that_is_not_trained() -> None:

@@ -171,9 +171,13 @@ def test_activation_checkpointing(reentrant: bool, space_of) -> None:
     assert_all_near(found[1], found[0], 1e-12, "gradient")
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name not in {net.name for net in RECURRENT}])
+# oneDNN has no bfloat16 recurrent cells here; torch itself refuses two precisions in these operations.
+NOT_UNDER_AUTOCAST = {net.name for net in RECURRENT} | {"filled_in", "bilinear"}
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if name not in NOT_UNDER_AUTOCAST])
 def test_autocast(name: str, space_of) -> None:
-    """bfloat16 inside, float32 parameters and gradients outside. (oneDNN has no bfloat16 recurrent cells here.)"""
+    """bfloat16 inside, float32 parameters and gradients outside."""
     live, scores, _, inputs = gated(name, space_of(name), torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = loss(out.float() for out in run(live.model, inputs))
