@@ -24,7 +24,7 @@ from meristem.tracing.labels import Dim
 from meristem.tracing.model_call import call_of
 from meristem.tracing.model_copy import copy_with, named_tensors
 from meristem.tracing.observations import Observations
-from meristem.tracing.operation import ExecutedOp, by_name, written_tensors
+from meristem.tracing.operation import ExecutedOp, signature, written_tensors
 from meristem.tracing.ops.contracting import attention
 from meristem.tracing.ops.elementwise import drawn, made_of_constants
 from meristem.tracing.ops.moving import view
@@ -70,7 +70,7 @@ def masked_reference(
         if not masks[group][0]:
             leave_out(full, block.path, block.way)
     replay = _Replay(full, space, masks, parameters, scales or {})
-    run = replay.run = LabelledRun(full, replay.observations, {}, meta=False, listener=replay.record)
+    run = replay.run = LabelledRun(full, replay.observations, {}, meta=None, listener=replay.record)
     outputs = run.execute(call_of(full, inputs, {}, space.carried, space.outputs))
     for step in replay.steps:  # afterwards, because inside the run torch records no gradients
         replay.step(step)
@@ -203,7 +203,7 @@ class _Replay:
             mask = replayed.is_floating_point() and not masked
             value = self._masked(replayed, self.run.dims(original)) if mask else replayed
             self._values[id(original)] = (original, value)
-        for written in written_tensors(step.func, by_name(step.func, step.arguments, step.kwargs)):
+        for written in written_tensors(step.func, signature(step.func).by_name(step.arguments, step.kwargs)):
             self._write_through(written)
 
     def _write_through(self, written: Tensor) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from meristem.errors import TraceError
 from meristem.tracing.labelled_run import LabelledRun
 from meristem.tracing.labels import Labels
+from meristem.tracing.meta_results import MetaResults
 from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import copy_with
 from meristem.tracing.observations import Observations
@@ -21,14 +22,14 @@ from meristem.tracing.run_record import RunRecord
 class FullRun:
     """What the full model showed.
 
-    ``model`` is a copy, on the meta device if ``meta``, and ``call`` has its inputs there, too. ``records`` are those
-    of each mode (training or not) in which the model runs.
+    ``model`` is a copy, on the meta device if there is ``meta``, and ``call`` has its inputs there, too.
+    ``records`` are those of each mode (training or not) in which the model runs.
     """
 
     model: nn.Module
     call: Call
     like: Mapping[str, str]
-    meta: bool
+    meta: MetaResults | None
     observations: Observations
     records: Mapping[bool, RunRecord]
     notes: tuple[str, ...]
@@ -40,12 +41,12 @@ def run_full(model: nn.Module, call: Call, like: Mapping[str, str], watched: Set
     ``like`` maps operations of the user's to known ones; ``watched`` are the modules that may turn out to be blocks.
     """
     try:
-        return _run(model, call.mapped(_to_meta), like, watched, meta=True)
+        return _run(model, call.mapped(_to_meta), like, watched, MetaResults())
     except TraceError:
         raise
     except Exception as error:  # whatever the model's own code makes of tensors without numbers
         note = f"traced with real numbers, because it does not run on the meta device ({first_line(error)})"
-        return _run(model, call, like, watched, meta=False, notes=(note,))
+        return _run(model, call, like, watched, None, (note,))
 
 
 def _run(
@@ -53,14 +54,14 @@ def _run(
     call: Call,
     like: Mapping[str, str],
     watched: Set[str],
-    *,
-    meta: bool,
+    meta: MetaResults | None,
     notes: tuple[str, ...] = (),
 ) -> FullRun:
     observations = Observations(Labels(), watched=set(watched))
     records: dict[bool, RunRecord] = {}
     for training in (False, True):
-        run = LabelledRun(_copy(model, meta).train(training), observations, like, meta=meta, counting=not training)
+        copied = _copy(model, meta is not None).train(training)
+        run = LabelledRun(copied, observations, like, meta=meta, counting=not training)
         try:
             run.follow(call)
             records[training] = run.record
@@ -69,7 +70,7 @@ def _run(
             if training:
                 reason = f"because training mode does not run ({first_line(error)})"
                 notes = (*notes, f"read in evaluation mode only, {reason}")
-            elif meta:
+            elif meta is not None:
                 raise
             else:
                 again = run.calls > 1
@@ -78,7 +79,7 @@ def _run(
                 if not any(tensor.is_floating_point() for tensor in call.tensors()):
                     do += "; they are whole numbers: pass x.float() if the model takes real ones"
                 raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
-    return FullRun(_copy(model, meta), call, like, meta, observations, records, notes)
+    return FullRun(_copy(model, meta is not None), call, like, meta, observations, records, notes)
 
 
 def _with_uncounted(notes: tuple[str, ...], call: Call, uncounted: list[str]) -> tuple[str, ...]:

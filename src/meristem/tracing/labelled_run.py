@@ -17,6 +17,7 @@ from meristem.space.state_tensors import state_tensors
 from meristem.tracing.function_calls import FunctionCalls, makes_numbers
 from meristem.tracing.labels import Dim
 from meristem.tracing.meta_constants import MetaConstants
+from meristem.tracing.meta_results import MetaResults
 from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import tensors_in
 from meristem.tracing.module_calls import ModuleCalls
@@ -25,10 +26,10 @@ from meristem.tracing.observations import Observations, OpError
 from meristem.tracing.operation import (
     ExecutedOp,
     all_numbers,
-    by_name,
     factors,
     flat,
     is_pointwise,
+    signature,
     without_underscore,
     written_tensors,
 )
@@ -55,7 +56,8 @@ class Expected:
 class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One labelled run of a model. What it learns goes to ``observations``.
 
-    ``like`` maps operations of the user's to known ones. A run on the meta device (``meta``) has shapes but no numbers.
+    ``like`` maps operations of the user's to known ones. With ``meta`` it is a run on the meta device, which has shapes
+    but no numbers: there operations return what ``meta`` says.
     With ``counting`` it records cost terms. With ``expected`` it is strict: an operation that its rule cannot handle is
     an error, as is anything that differs from the full run. Without, such an operation counts as unknown. ``listener``
     is called after every operation.
@@ -67,7 +69,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         observations: Observations,
         like: Mapping[str, str],
         *,
-        meta: bool,
+        meta: MetaResults | None,
         counting: bool = False,
         expected: Expected | None = None,
         listener: Callable[[ExecutedOp], None] | None = None,
@@ -92,7 +94,8 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         self._functions = FunctionCalls(self._note_literal, self._note_call)
         self._random_numbers = RandomNumbers()
-        self._meta_constants = MetaConstants(self._note_numbers) if meta else None
+        self._meta_constants = MetaConstants(self._note_numbers) if meta is not None else None
+        self._meta_results = meta
         self._last_values: list[Any] = []  # of the last operation: arguments and results
 
     @classmethod
@@ -171,29 +174,37 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     # --- one operation ---
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = dict(kwargs or {}), func.overloadpacket.__name__
+        with torch._C.DisableTorchFunction():  # what is done here is not the model's
+            return self._executed(func, args, dict(kwargs or {}))
+
+    def _executed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        called = signature(func)
+        name = called.name
         self._context.where = f"{name} in {self._scope}"
         seeded = self._random_numbers.come_from_a_seed(func, kwargs)
         if self._meta_constants is not None:
-            args, kwargs = self._meta_constants.arguments(func, args, kwargs)
-        arguments = by_name(func, args, kwargs)
-        known_as = self._like.get(f"{func.namespace}::{name}", name if func.namespace in ("aten", "prims") else "")
+            args, kwargs = self._meta_constants.arguments(called, args, kwargs)
+        arguments = called.by_name(args, kwargs)
+        known_as = name if called.namespace in ("aten", "prims") else ""
+        if self._like:
+            known_as = self._like.get(f"{called.namespace}::{name}", known_as)
         op = OPS.get(known_as, UNLISTED)
-        by_table = op.shape if self._meta_constants is not None and func.namespace == "aten" else None
         try:
-            outs = by_table(arguments) if by_table is not None else None
-            if outs is None:
+            if self._meta_results is None or known_as != name or called.namespace != "aten":
                 outs = func(*args, **kwargs)
+            else:
+                outs = self._meta_results.of(func, called, op, args, kwargs, arguments)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._failure(str(error), arguments) from error
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
+        values = flat(list(arguments.values()))
         rule = nothing if seeded else self._rule(op, known_as, func, arguments)
-        self._apply(rule, func, arguments, tensors)
+        self._apply(rule, func, arguments, values, tensors)
         if not self._functions.inside and tensors and makes_numbers(name):
             self._note_call(without_underscore(name), arguments)
         if self._observations.watched and tensors:
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
-        self._last_values = [*flat(list(arguments.values())), *tensors]
+        self._last_values = [*values, *tensors]
         if self._listener is not None:
             self._listener(ExecutedOp(func, args, kwargs, outs))
         return outs
@@ -213,11 +224,13 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._observations.unknown.setdefault(f"{func.namespace}::{func.overloadpacket.__name__}", self._scope.path)
         return unknown
 
-    def _apply(self, rule: OpRuleFunction, func: Any, arguments: dict[str, Any], outs: list[Tensor]) -> None:
-        """Label the results of an operation by its rule."""
+    def _apply(
+        self, rule: OpRuleFunction, func: Any, arguments: dict[str, Any], values: list[Any], outs: list[Tensor]
+    ) -> None:
+        """Label the results of an operation by its rule; ``values`` are the leaves of its arguments."""
         self._context.sizes_run_across()  # those of an operation that failed
         try:
-            self._tensor_dims.pin_positions(flat(list(arguments.values())), self._context.where)
+            self._tensor_dims.pin_positions(values, self._context.where)
             results = rule(self._context, arguments, outs) if outs else []
             if any([dim.size for dim in dims] != list(out.shape) for out, dims in zip(outs, results, strict=False)):
                 raise ValueError("the rule of this operation does not give the shape that it has")

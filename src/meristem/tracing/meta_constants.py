@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from meristem.tracing.operation import Signature
+
 
 class MetaConstants:
     """Replaces tensors with numbers, in the arguments of operations, by tensors on the meta device.
@@ -21,22 +23,24 @@ class MetaConstants:
         self._numbers = numbers
         self._on_meta: dict[int, tuple[Tensor, Tensor]] = {}  # by the id of the original, which is kept alive
 
-    def arguments(self, func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def arguments(self, called: Signature, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The arguments of a call on the meta device."""
-        if "device" in kwargs or (
-            not any(isinstance(value, (Tensor, list)) for value in args)
-            and any(argument.name == "device" for argument in func._schema.arguments)
-        ):
+        if "device" in kwargs or (called.takes_device and not any(isinstance(value, (Tensor, list)) for value in args)):
             kwargs["device"] = torch.device("meta")
         if kwargs.get("generator") is not None:
             kwargs["generator"] = None  # it belongs to another device
-        return [self._to_meta(value) for value in args], {key: self._to_meta(kwargs[key]) for key in kwargs}
+        if kwargs:
+            kwargs = {key: self._to_meta(value) for key, value in kwargs.items()}
+        return [self._to_meta(value) for value in args], kwargs
 
     def _to_meta(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, Tensor):
+            return value if value.is_meta else self._copy_of(value)
+        if isinstance(value, (list, tuple)) and any(isinstance(item, (Tensor, list, tuple)) for item in value):
             return [self._to_meta(item) for item in value]
-        if not isinstance(value, Tensor) or value.is_meta:
-            return value
+        return value
+
+    def _copy_of(self, value: Tensor) -> Tensor:
         if id(value) not in self._on_meta:
             self._on_meta[id(value)] = (value, torch.empty_like(value, device="meta"))
             self._numbers((value.item(),) if value.numel() == 1 else (str(list(value.shape)), _digest(value)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from types import MemberDescriptorType, ModuleType
 from typing import Any
@@ -12,15 +11,19 @@ from torch.utils._pytree import tree_flatten
 
 from meristem.space.held_tensors import held_tensors
 from meristem.space.paths import split_path
+from meristem.tracing.deep_copy import deep_copy, modules_by_path
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and buffers by name, shared ones once."""
     seen: set[int] = set()
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            yield name, tensor
+    modules = modules_by_path(model)
+    for kind in ("_parameters", "_buffers"):
+        for path, module in modules.items():
+            for name, tensor in getattr(module, kind).items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield f"{path}.{name}" if path else name, tensor
 
 
 def tensor_at(model: nn.Module, name: str) -> Tensor:
@@ -36,11 +39,11 @@ def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: boo
     memo: dict[int, Any] = {}
     for name, tensor in named_tensors(model):
         memo[id(tensor)] = _like(tensor, make(name, tensor))
-    for module in model.modules():
+    for module in modules_by_path(model).values():
         for value in vars(module).values():
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
-    return copy.deepcopy(model, memo)
+    return deep_copy(model, memo)
 
 
 def resized_copy(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:

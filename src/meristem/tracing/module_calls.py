@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from meristem.tracing.depth.shortcuts import Shortcuts
@@ -44,8 +45,10 @@ class ModuleCalls:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             self._scope.enter(path)
             tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-            self._versions[path] = [_version(tensor) for tensor in tensors[:1]]
-            self.inputs[path] = self._tensor_dims.of_all(tensors)
+            if path in self._observations.watched:
+                self._versions[path] = [_version(tensor) for tensor in tensors[:1]]
+            with torch._C.DisableTorchFunction():
+                self.inputs[path] = self._tensor_dims.of_all(tensors)
 
         return enter
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
+from meristem.tracing.deep_copy import modules_by_path
+
 
 class ModuleScope:
     """The modules that are running, innermost last; the model itself has the empty path."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.modules: dict[str, nn.Module] = dict(model.named_modules())
+        self.modules = modules_by_path(model)
         self.last_entered = ""
         self._running = [""]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ class ExecutedOp:
     outs: Any
 
 
+@cache
 def is_pointwise(func: Any, name: str) -> bool:
     """Torch tags element-wise operations, though not always their in-place forms."""
     packet = getattr(torch.ops.aten, name, None) if name else None
@@ -46,16 +48,56 @@ def without_underscore(name: str) -> str:
 
 def flat(value: Any) -> list[Any]:
     """The leaves of nested lists and tuples."""
-    return [leaf for item in value for leaf in flat(item)] if isinstance(value, (list, tuple)) else [value]
+    if not isinstance(value, (list, tuple)):
+        return [value]
+    leaves: list[Any] = []
+    for item in value:
+        if isinstance(item, (list, tuple)):
+            leaves += flat(item)
+        else:
+            leaves.append(item)
+    return leaves
 
 
-def by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of a call by name, those left out with their defaults."""
-    named = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
-    for argument in func._schema.arguments:
-        if argument.name not in named:
-            named[argument.name] = kwargs.get(argument.name, argument.default_value)
-    return named
+@dataclass(frozen=True, eq=False, slots=True)
+class Signature:
+    """What an operation says of itself: its names, its arguments, and what becomes of them.
+
+    ``returns_new``: nothing that it returns shares memory with an argument, and nothing is written to. ``in_place``: it
+    returns its first argument, and writes to nothing else. ``takes_device``: it may be told where to make its result.
+    """
+
+    namespace: str
+    name: str
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    returns_new: bool
+    in_place: bool
+    takes_device: bool
+
+    def by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments of a call by name, those left out with their defaults."""
+        named = dict(self.defaults)
+        named.update(zip(self.names, args, strict=False))
+        named.update(kwargs)
+        return named
+
+
+@cache
+def signature(func: Any) -> Signature:
+    """The signature of an operation of torch, which never changes."""
+    arguments, returns = func._schema.arguments, func._schema.returns
+    written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
+    shared = [each.alias_info is not None for each in (*arguments, *returns)]
+    return Signature(
+        namespace=func.namespace,
+        name=func.overloadpacket.__name__,
+        names=tuple(argument.name for argument in arguments),
+        defaults={argument.name: argument.default_value for argument in arguments},
+        returns_new=not any(shared),
+        in_place=len(returns) == 1 and sum(shared) == 2 and bool(written) and written[0],
+        takes_device=any(argument.name == "device" for argument in arguments),
+    )
 
 
 def written_tensors(func: Any, arguments: Mapping[str, Any]) -> list[Tensor]:

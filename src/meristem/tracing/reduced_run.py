@@ -42,6 +42,19 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What is known of a reduced model before it runs, the same in all modes; a run adds to copies of it."""
+
+    expected: Observations
+    cuts: dict[str, list[IntArray]]
+
+    def observations(self, users: dict[str, set[str]]) -> Observations:
+        """The observations of one run; ``users`` is filled by it."""
+        known = self.expected
+        return Observations(known.labels, users=users, owned=dict(known.owned), states=dict(known.states))
+
+
+@dataclass(frozen=True)
 class Reduction:
     """What is left of a model's dimensions when only the units in ``masks`` are live."""
 
@@ -70,9 +83,13 @@ class Reduction:
             reduced = reduced if rows is None else reduced.index_select(dim, torch.from_numpy(rows).to(tensor.device))
         return reduced.clone()
 
-    def observations(self, labels: KnownUnitLabels, users: dict[str, set[str]]) -> Observations:
-        """The labels that the model's tensors and state must turn out to have; ``users`` is filled by the run."""
-        observations = Observations(labels, users=users)
+    def under(self, labels: KnownUnitLabels) -> Known:
+        """What is known beforehand of a run with these labels."""
+        return Known(self._observations(labels), self._cuts(labels))
+
+    def _observations(self, labels: KnownUnitLabels) -> Observations:
+        """The labels that the model's tensors and state must turn out to have."""
+        observations = Observations(labels)
         for key, dim in self.grouping.observations.owned.items():
             live = self.live.get(key, np.ones(dim.size, dtype=np.bool_))
             owners = [] if dim.ids is None else self.grouping.resolution.leaves(dim.ids)
@@ -90,7 +107,7 @@ class Reduction:
         ids = labels.of_positions(self.grouping.resolution.leaves(dim.ids), live)
         return Dim(size, ids, constant=size == 1)
 
-    def cuts(self, labels: KnownUnitLabels) -> dict[str, list[IntArray]]:
+    def _cuts(self, labels: KnownUnitLabels) -> dict[str, list[IntArray]]:
         """What is left of the parts that the full run cut out by position."""
         parts = self.grouping.observations.cuts
         return {where: [self._left(labels, ids) for ids in vectors] for where, vectors in parts.items()}
@@ -132,7 +149,7 @@ class ReducedRuns:
         self, reduction: Reduction, sizes: Sizes, modes: Sequence[bool] | None, absent: Mapping[str, str]
     ) -> Failure | None:
         grouping, masks = reduction.grouping, reduction.masks
-        model = resized_copy(self._full.model, reduction.tensor, self._full.meta)
+        model = resized_copy(self._full.model, reduction.tensor, self._full.meta is not None)
         _write_sizes(model, sizes, masks)
         for path, way in absent.items():
             leave_out(model, path, way)
@@ -141,14 +158,14 @@ class ReducedRuns:
         single = [name for name, mask in masks.items() if mask.sum() == 1 and not lenient]
         alone = grouping.labels_of(single)
         users: dict[str, set[str]] = {}
+        known = reduction.under(KnownUnitLabels(alone, lenient))
         for training in self._full.records if modes is None else modes:
-            run = partial(self._run, reduction, model.train(training), absent=absent)
-            failure = run(KnownUnitLabels(alone, lenient), users)
+            run = partial(self._run, model.train(training), absent=absent)
+            failure = run(known, users)
             if failure is None:
                 continue
             if alone.any():  # once more with every label, to see all that the failing operation touches
-                labels = KnownUnitLabels(np.zeros_like(alone), lenient=True)
-                again = run(labels, {})
+                again = run(reduction.under(KnownUnitLabels(np.zeros_like(alone), lenient=True)), {})
                 units = failure.units if again is None else np.union1d(failure.units, again.units)
                 failure = Failure(failure.message, failure.where, units, training)
             return failure
@@ -157,16 +174,10 @@ class ReducedRuns:
         return _held_elsewhere(reduction, users, training)
 
     def _run(
-        self,
-        reduction: Reduction,
-        model: nn.Module,
-        labels: KnownUnitLabels,
-        users: dict[str, set[str]],
-        *,
-        absent: Mapping[str, str],
+        self, model: nn.Module, known: Known, users: dict[str, set[str]], *, absent: Mapping[str, str]
     ) -> Failure | None:
         """Run the reduced model; ``users`` is filled with the modules that use each tensor."""
-        full, observations = self._full, reduction.observations(labels, users)
+        full, observations = self._full, known.observations(users)
         call = full.call
         if call.state is not None:  # in its reduced size; its numbers do not matter
             states = state_tensors(call.state)
@@ -174,7 +185,7 @@ class ReducedRuns:
                 id(leaf): leaf.new_zeros([dim.size for dim in observations.states[path]]) for path, leaf in states
             }
             call = call.with_state(tree_map(lambda leaf: reduced.get(id(leaf), leaf), call.state))
-        expected = Expected(Repetition(full.records[model.training], absent), reduction.cuts(labels))
+        expected = Expected(Repetition(full.records[model.training], absent), known.cuts)
         run = LabelledRun(model, observations, full.like, meta=full.meta, expected=expected)
         try:
             run.follow(call)
@@ -183,6 +194,8 @@ class ReducedRuns:
             failed = error
         except Exception as error:  # the user's own code refused the reduced size, in its own way
             failed = run.failure_outside_operations(f"{type(error).__name__}: {error}")
+        labels = observations.labels
+        assert isinstance(labels, KnownUnitLabels)
         ids = [labels.units(dim.ids) for dim in failed.dims if dim.ids is not None]
         units = np.unique(np.concatenate(ids)) if ids else np.zeros(0, dtype=np.int64)
         return Failure(first_line(failed), failed.where, units, model.training)

@@ -96,6 +96,8 @@ class TensorDims:
 
     def pin_positions(self, values: Sequence[object], where: str) -> None:
         """Pin the dimensions that any of these values count positions of, now used: live units alone are counted."""
+        if not self._positions_along:
+            return
         for dim in [dim for value in values for dim in self._positions_along.get(id(value), [])]:
             self._observations.labels.pin(dim, f"positions along it are used in {where}")
 

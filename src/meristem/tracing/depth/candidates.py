@@ -21,6 +21,8 @@ from meristem.tracing.observations import Observations
 from meristem.tracing.path_patterns import matches
 from meristem.tracing.resolve import resolve
 
+Holders = Mapping[int, set[int]]  # by the id of a tensor: the ids of the modules that hold it
+
 
 @dataclass(frozen=True)
 class BlockCandidate:
@@ -37,7 +39,8 @@ def block_candidates(
 ) -> tuple[list[BlockCandidate], list[str]]:
     """The blocks that keep their shape, in order, and a note for each stage of what may never be absent and why."""
     candidates, notes = list[BlockCandidate](), list[str]()
-    observed = {path: _reason(model, path, observations) for path in observations.calls}
+    holders = _holders(model) if observations.calls else {}
+    observed = {path: _reason(model, path, observations, holders) for path in observations.calls}
     reasons = {path: reason for path, reason in observed.items() if reason is not None}
     for stage, blocks in stages(model, observed, depth).items():
         fixed: dict[str, list[str]] = {}  # by reason
@@ -95,7 +98,7 @@ def _way(observations: Observations, path: str) -> str:
     return REPLACED if alone else DROPPED
 
 
-def _reason(model: nn.Module, path: str, observations: Observations) -> str | None:
+def _reason(model: nn.Module, path: str, observations: Observations, holders: Holders) -> str | None:
     """Why a module that was called cannot be left out, or None if nothing speaks against it."""
     calls = [call for call in observations.calls[path] if call is not None]
     if len(calls) < len(observations.calls[path]):
@@ -110,7 +113,7 @@ def _reason(model: nn.Module, path: str, observations: Observations) -> str | No
         return "what comes out meets what goes in outside of it (a sum, say, would be doubled); put that inside"
     if any(not parameter.dim() for parameter in model.get_submodule(path).parameters()):
         return "it holds a parameter without dimensions"
-    if _shares_weights(model, path):
+    if _shares_weights(model.get_submodule(path), holders):
         return "it shares weights with another module"
     dims = [pair for call in calls for pair in zip(call.before, call.after, strict=True)]
     if any(before.labelled != after.labelled for before, after in dims):
@@ -118,17 +121,18 @@ def _reason(model: nn.Module, path: str, observations: Observations) -> str | No
     return None
 
 
-def _shares_weights(model: nn.Module, path: str) -> bool:
+def _holders(model: nn.Module) -> Holders:
+    holders: dict[int, set[int]] = {}
+    for module in model.modules():
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            holders.setdefault(id(tensor), set()).add(id(module))
+    return holders
+
+
+def _shares_weights(module: nn.Module, holders: Holders) -> bool:
     """Whether a module outside holds one of the tensors inside."""
-    module = model.get_submodule(path)
-    tensors = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     inside = set(map(id, module.modules()))
-    return any(
-        id(tensor) in tensors
-        for other in model.modules()
-        if id(other) not in inside
-        for tensor in (*other.parameters(recurse=False), *other.buffers(recurse=False))
-    )
+    return any(holders[id(tensor)] - inside for tensor in (*module.parameters(), *module.buffers()))
 
 
 def _with_plain(observations: Observations, candidates: Sequence[BlockCandidate]) -> list[BlockCandidate]:

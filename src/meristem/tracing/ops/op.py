@@ -25,8 +25,8 @@ class Op:
     still stands for its input; ``moves`` the same elements into another shape or order. A sum is not light: otherwise a
     stream of residual blocks would be one and the same tensor from its start to its end.
 
-    ``shape`` makes the result on the meta device without torch, ``shape_in_place`` that of the in-place form, whose
-    name ends in an underscore (see ``shapes.py``).
+    ``shape`` makes the result on the meta device without torch (see ``shapes.py``); what torch tags as pointwise needs
+    none.
     """
 
     rule: OpRuleFunction | None = None
@@ -35,4 +35,3 @@ class Op:
     light: bool = False
     moves: bool = False
     shape: ShapeFunction | None = None
-    shape_in_place: ShapeFunction | None = None

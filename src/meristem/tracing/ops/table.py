@@ -86,22 +86,11 @@ from meristem.tracing.ops.reducing import (
 )
 
 _ELEMENT_BY_ELEMENT: tuple[tuple[Op, str], ...] = (
-    (Op(combines=True, shape=shapes.elementwise_pair, shape_in_place=shapes.elementwise_pair_in_place), "add"),
-    (Op(combines=True, shape=shapes.elementwise_pair), "sub"),
-    (
-        Op(
-            combines=True,
-            light=True,
-            shape=shapes.elementwise_pair,
-            shape_in_place=shapes.elementwise_pair_in_place,
-        ),
-        "mul",
-    ),
+    (Op(combines=True, shape=shapes.elementwise_pair), "add sub"),
+    (Op(combines=True, light=True, shape=shapes.elementwise_pair), "mul"),
     (Op(combines=True, light=True), "div"),
     (Op(combines=True), "rsub"),
-    (Op(light=True, shape=shapes.like_self), "relu"),
-    (Op(light=True, shape=shapes.like_floating_self, shape_in_place=shapes.self_in_place), "sigmoid tanh"),
-    (Op(light=True), "neg gelu silu leaky_relu elu mish softplus hardtanh hardsigmoid"),
+    (Op(light=True), "relu sigmoid tanh neg gelu silu leaky_relu elu mish softplus hardtanh hardsigmoid"),
     (Op(pointwise, combines=True), "lerp addcmul addcdiv"),
     (Op(pointwise, light=True), "hardswish _prelu_kernel"),
     (
@@ -109,7 +98,8 @@ _ELEMENT_BY_ELEMENT: tuple[tuple[Op, str], ...] = (
         "where masked_fill prelu clamp complex polar rrelu_with_noise log_sigmoid_forward real imag floor_divide "
         "special_i0",
     ),
-    (Op(same, light=True), "clone _to_copy native_dropout"),
+    (Op(same, light=True, shape=shapes.clone), "clone"),
+    (Op(same, light=True), "_to_copy native_dropout"),
     (
         Op(same),
         "contiguous detach alias lift_fresh to dropout bernoulli bernoulli_ uniform_ normal_ zero_ fill_ random_ "
@@ -148,7 +138,7 @@ _MOVING: tuple[tuple[Op, str], ...] = (
     (Op(squeeze, moves=True), "squeeze"),
     (Op(expand), "expand"),
     (Op(repeat), "repeat"),
-    (Op(concatenate), "cat"),
+    (Op(concatenate, shape=shapes.cat), "cat"),
     (Op(stack), "stack"),
     (
         Op(split),
@@ -176,10 +166,10 @@ _MOVING: tuple[tuple[Op, str], ...] = (
     (Op(segments), "segment_reduce"),
     (Op(packed), "_pack_padded_sequence"),
     (Op(unpacked), "_pad_packed_sequence"),
+    (Op(along_a_dimension, shape=shapes.roll), "roll"),
     (
         Op(along_a_dimension),
-        "cumsum cumprod roll flip sort topk argsort index_select _fft_c2c _fft_r2c _fft_c2r cummax cummin "
-        "logcumsumexp diff",
+        "cumsum cumprod flip sort topk argsort index_select _fft_c2c _fft_r2c _fft_c2r cummax cummin logcumsumexp diff",
     ),
     (Op(triangle), "tril triu"),
     (Op(real_pairs), "view_as_real"),
@@ -188,7 +178,9 @@ _MOVING: tuple[tuple[Op, str], ...] = (
 
 _CONTRACTING: tuple[tuple[Op, str], ...] = (
     (Op(contraction, shape=shapes.addmm), "addmm"),
-    (Op(contraction), "mm bmm baddbmm mv dot vdot addmv matmul"),
+    (Op(contraction, shape=shapes.mm), "mm"),
+    (Op(contraction, shape=shapes.bmm), "bmm"),
+    (Op(contraction), "baddbmm mv dot vdot addmv matmul"),
     (Op(grouped_product, shape=shapes.grouped_product), "_grouped_mm"),
     (Op(trilinear), "_trilinear"),
     (Op(distances), "_cdist_forward _euclidean_dist cdist"),
@@ -198,7 +190,8 @@ _CONTRACTING: tuple[tuple[Op, str], ...] = (
         "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
         "_scaled_dot_product_cudnn_attention _scaled_dot_product_attention_math",
     ),
-    (Op(convolution), "convolution _convolution convolution_overrideable"),
+    (Op(convolution, shape=shapes.convolution), "convolution"),
+    (Op(convolution), "_convolution convolution_overrideable"),
 )
 
 _REDUCING: tuple[tuple[Op, str], ...] = (
@@ -211,11 +204,13 @@ _REDUCING: tuple[tuple[Op, str], ...] = (
         Op(batch_norm),
         "cudnn_batch_norm batch_norm _batch_norm_with_update _batch_norm_no_update miopen_batch_norm",
     ),
-    (Op(layer_norm, zeros_count=True, light=True), "native_layer_norm _fused_rms_norm rms_norm"),
+    (Op(layer_norm, zeros_count=True, light=True, shape=shapes.layer_norm), "native_layer_norm"),
+    (Op(layer_norm, zeros_count=True, light=True), "_fused_rms_norm rms_norm"),
     (Op(layer_norm, zeros_count=True), "layer_norm"),
     (Op(group_norm, zeros_count=True, light=True), "native_group_norm"),
     (Op(weight_norm), "_weight_norm_interface"),
-    (Op(softmax, zeros_count=True), "softmax _softmax _log_softmax _safe_softmax log_softmax"),
+    (Op(softmax, zeros_count=True, shape=shapes.softmax), "_softmax _log_softmax _safe_softmax"),
+    (Op(softmax, zeros_count=True), "softmax log_softmax"),
     (Op(reduction), "sum nansum linalg_vector_norm norm"),
     (Op(reduction, zeros_count=True, shape=shapes.mean), "mean"),
     (
@@ -225,13 +220,17 @@ _REDUCING: tuple[tuple[Op, str], ...] = (
     (Op(extreme, zeros_count=True), "max min median"),
     (Op(position_of_extreme, zeros_count=True), "argmax argmin"),
     (
+        Op(spatial, shape=shapes.upsample),
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_bicubic2d",
+    ),
+    (
         Op(spatial),
         "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d avg_pool1d max_pool1d max_pool2d "
         "max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d "
         "_adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d "
-        "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
-        "_upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d "
-        "upsample_bicubic2d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
+        "_upsample_nearest_exact1d "
+        "_upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d "
+        "upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
         "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
         "replication_pad3d grid_sampler_2d grid_sampler_3d",
     ),
@@ -245,7 +244,7 @@ def _table() -> dict[str, Op]:
         for name in names.split():
             assert name not in ops, f"{name} has two entries"
             ops[name] = op
-    in_place = {f"{name}_": replace(op, shape=op.shape_in_place) for name, op in ops.items() if name[-1] != "_"}
+    in_place = {f"{name}_": replace(op, shape=None) for name, op in ops.items() if name[-1] != "_"}
     return {**in_place, **ops}
 
 
