@@ -234,7 +234,9 @@ def commit() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the rows, as JSON lines; a network's last one counts")
-    parser.add_argument("--only", metavar="NAME", help="run the networks with this in their name, even if they have a row")
+    parser.add_argument(
+        "--only", metavar="NAME", help="run the networks with this in their name, even if they have a row"
+    )
     parser.add_argument("--table", type=Path, metavar="FILE.md", help="render the rows and run nothing")
     parser.add_argument("--fail", action="store_true", help="list the failures and run nothing")
     parser.add_argument("--timeout-s", type=float, default=300.0, help="CPU time of one network (default: %(default)s)")
