@@ -1,8 +1,8 @@
 """What meristem makes of 66 networks of libraries that it was not written for, through the whole chain.
 
-Every network (``zoo_networks.py``) runs in a process of its own: trace, a random plan, comparison with the masked reference,
-training steps before and after another plan, export, save and load. A crash, a timeout or a lack of memory costs one
-row. A second call runs the networks that have no row yet; ``--table`` and ``--fail`` only read the rows.
+Every network (``zoo_networks.py``) runs in a process of its own: trace, a random plan, comparison with the masked
+reference, training steps before and after another plan, export, save and load. A crash, a timeout or a lack of memory
+costs one row. A second call runs the networks that have no row yet; ``--table`` and ``--fail`` only read the rows.
 """
 
 from __future__ import annotations

@@ -45,12 +45,18 @@ CONTROL = table(
     Construct("remembered_parts", "h = h.unflatten(-1, (self.{a}, -1)).sum(-2)", "self.{a} = {g}", "C // g", "FS"),
     Construct(
         "cached_by_width",
-        "if self.{a} is None or len(self.{a}) != h.shape[{c}]:\n    self.{a} = torch.linspace(0, 1, h.shape[{c}])\nh = h * self.{a}{up}",
+        """\
+if self.{a} is None or len(self.{a}) != h.shape[{c}]:
+    self.{a} = torch.linspace(0, 1, h.shape[{c}])
+h = h * self.{a}{up}""",
         "self.{a} = None",
     ),
     Construct(
         "cached_ones",
-        "if self.{a} is None or len(self.{a}) != h.shape[{c}]:\n    self.{a} = torch.ones(h.shape[{c}])\nh = h * self.{a}{up}",
+        """\
+if self.{a} is None or len(self.{a}) != h.shape[{c}]:
+    self.{a} = torch.ones(h.shape[{c}])
+h = h * self.{a}{up}""",
         "self.{a} = None",
     ),
     Construct("if_training", "h = torch.tanh(h) if self.training else torch.sin(h)"),
