@@ -1,8 +1,8 @@
 """What meristem makes of 66 networks of libraries that it was not written for, through the whole chain.
 
-Every network (``zoo_networks.py``) runs in a process of its own: trace, a random plan, comparison with the masked reference,
-training steps before and after another plan, export, save and load. A crash, a timeout or a lack of memory costs one
-row. A second call runs the networks that have no row yet; ``--table`` and ``--fail`` only read the rows.
+Every network (``zoo_networks.py``) runs in a process of its own: trace, a random plan, comparison with the masked
+reference, training steps before and after another plan, export, save and load. A crash, a timeout or a lack of memory
+costs one row. A second call runs the networks that have no row yet; ``--table`` and ``--fail`` only read the rows.
 """
 
 from __future__ import annotations
@@ -234,7 +234,9 @@ def commit() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the rows, as JSON lines; a network's last one counts")
-    parser.add_argument("--only", metavar="NAME", help="run the networks with this in their name, even if they have a row")
+    parser.add_argument(
+        "--only", metavar="NAME", help="run the networks with this in their name, even if they have a row"
+    )
     parser.add_argument("--table", type=Path, metavar="FILE.md", help="render the rows and run nothing")
     parser.add_argument("--fail", action="store_true", help="list the failures and run nothing")
     parser.add_argument("--timeout-s", type=float, default=300.0, help="CPU time of one network (default: %(default)s)")

@@ -284,7 +284,13 @@ MONAI = (
     _monai(
         "dynunet",
         "DynUNet",
-        {**_FLAT, "kernel_size": [3, 3, 3], "strides": [1, 2, 2], "upsample_kernel_size": [2, 2], "filters": [8, 16, 32]},
+        {
+            **_FLAT,
+            "kernel_size": [3, 3, 3],
+            "strides": [1, 2, 2],
+            "upsample_kernel_size": [2, 2],
+            "filters": [8, 16, 32],
+        },
     ),
     _monai(
         "unetr",

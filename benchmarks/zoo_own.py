@@ -37,7 +37,9 @@ class NanoGPT(nn.Module):
         norms = [nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)]) for _ in range(depth)]
         self.norms = nn.ModuleList(norms)
         self.attn = nn.ModuleList(CausalAttention(width, heads) for _ in range(depth))
-        mlps = [nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(depth)]
+        mlps = [
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(depth)
+        ]
         self.mlp = nn.ModuleList(mlps)
         self.lm_head = nn.Linear(width, vocab, bias=False)
         self.lm_head.weight = self.wte.weight

@@ -47,7 +47,9 @@ def main() -> int:
 
 def _summary(kinds: Counter[str], free_frac: float, seconds: float) -> str:
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    return f"{sum(kinds.values())} modules: {counts}; {free_frac:.0%} of the parameters free; {seconds:.0f} s of CPU time"
+    return (
+        f"{sum(kinds.values())} modules: {counts}; {free_frac:.0%} of the parameters free; {seconds:.0f} s of CPU time"
+    )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Verdict:
         return self.kind not in ("equal", "refused", "invalid")
 
 
-class Defect(Exception):
+class DefectError(Exception):
     """Something that must not happen."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -64,7 +64,7 @@ def examine(recipe: Recipe) -> Verdict:
         return Verdict("trace raises", _said(error))
     try:
         _compare(model.train(recipe.seed % 2 == 0), space, inputs, random.Random(recipe.seed))
-    except Defect as defect:
+    except DefectError as defect:
         return Verdict(defect.kind, str(defect), space.free_params_frac)
     return Verdict("equal", free_frac=space.free_params_frac)
 
@@ -77,10 +77,10 @@ def _compare(model: nn.Module, space: Space, inputs: tuple[Tensor, ...], rng: ra
         try:
             live.apply(live.plan(plan(space, rng)))
         except Exception as error:
-            raise Defect("resizing raises", _said(error)) from error
+            raise DefectError("resizing raises", _said(error)) from error
         for name, parameter in model.named_parameters():
             if name in frozen and parameter.shape != frozen[name]:
-                raise Defect("frozen", f"{name} is frozen, and lost units")
+                raise DefectError("frozen", f"{name} is frozen, and lost units")
         _compare_numbers(live, full, inputs)
         _compare_counts(live, inputs)
 
@@ -104,11 +104,11 @@ def _compare_numbers(live: Live, full: nn.Module, inputs: tuple[Any, ...]) -> No
     try:
         reference = masked_reference(full, live.space, live.masks, inputs)
     except Exception as error:
-        raise Defect("the reference raises", _said(error)) from error
+        raise DefectError("the reference raises", _said(error)) from error
     try:
         outputs = tensors_in(live.model(*inputs))
     except Exception as error:
-        raise Defect("the live network raises", f"{_said(error)} at {live.widths}") from error
+        raise DefectError("the live network raises", f"{_said(error)} at {live.widths}") from error
     for number, (got, expected) in enumerate(zip(outputs, reference.outputs, strict=True)):
         if expected.isfinite().all():
             _near("output", got, expected, OUTPUT_TOLERANCE, f"output {number} at {live.widths}")
@@ -124,7 +124,7 @@ def _compare_gradients(live: Live, outputs: Sequence[Tensor], reference: Any) ->
     try:
         torch.autograd.backward([out for out, _ in pairs], [grad for _, grad in pairs])
     except Exception as error:
-        raise Defect("the live network raises", f"{_said(error)} in the backward pass at {live.widths}") from error
+        raise DefectError("the live network raises", f"{_said(error)} in the backward pass at {live.widths}") from error
     reference.backward(cotangents)
     for name, parameter in live.model.named_parameters():
         if not parameter.requires_grad:
@@ -138,23 +138,23 @@ def _compare_gradients(live: Live, outputs: Sequence[Tensor], reference: Any) ->
 
 def _near(kind: str, got: Tensor, expected: Tensor, tolerance: float, what: str) -> None:
     if got.shape != expected.shape:
-        raise Defect(kind, f"{what}: {tuple(got.shape)} against {tuple(expected.shape)}")
+        raise DefectError(kind, f"{what}: {tuple(got.shape)} against {tuple(expected.shape)}")
     if not got.numel():
         return
     worst, scale = (float(tensor.detach().abs().max()) for tensor in (got - expected, expected))
     if not worst <= tolerance * scale + NOISE:  # also when it is not a number
-        raise Defect(kind, f"{what}: off by {worst:.1e} of {scale:.1e}")
+        raise DefectError(kind, f"{what}: off by {worst:.1e} of {scale:.1e}")
 
 
 def _compare_counts(live: Live, inputs: tuple[Tensor, ...]) -> None:
     expected = sum(parameter.numel() for parameter in live.model.parameters())
     if (params := meristem.count_params(live.space, live.widths)) != expected:
-        raise Defect("parameters", f"{params:.0f} instead of {expected} at {live.widths}")
+        raise DefectError("parameters", f"{params:.0f} instead of {expected} at {live.widths}")
     # torch.einsum multiplies instead of contracting a dimension of size one, and torch counts no multiplications.
     einsum = 1 in live.widths.values() and "einsum" in inspect.getsource(type(live.model).forward)
     flops = None if einsum else _counted_flops(live.model, inputs)
     if flops is not None and 2 * (macs := meristem.count_macs(live.space, live.widths)) != flops:
-        raise Defect("multiply-adds", f"{macs:.0f} instead of {flops / 2:.0f} at {live.widths}")
+        raise DefectError("multiply-adds", f"{macs:.0f} instead of {flops / 2:.0f} at {live.widths}")
 
 
 def _counted_flops(model: nn.Module, inputs: tuple[Tensor, ...]) -> int | None:

@@ -71,7 +71,9 @@ h = h + {u}""",
     # buffers
     Construct("buffer_of_ones", "h = h * self.{a}{up}", 'self.register_buffer("{a}", torch.ones({C}))'),
     Construct("buffer_by_position", "h = h * self.{a}{up}", 'self.register_buffer("{a}", torch.arange({C}) / {C})'),
-    Construct("buffer_in_part", "h = h * self.{a}[: h.shape[{c}]]{up}", 'self.register_buffer("{a}", torch.arange(32.0))'),
+    Construct(
+        "buffer_in_part", "h = h * self.{a}[: h.shape[{c}]]{up}", 'self.register_buffer("{a}", torch.arange(32.0))'
+    ),
     Construct("plain_attribute", "h = h * self.{a}{up}", "self.{a} = torch.linspace(0, 1, {C})"),
     # numbers
     Construct("by_width", "h = h / {n}"),

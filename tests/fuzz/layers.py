@@ -43,18 +43,23 @@ LAYERS = table(
     ),
     Construct("prelu", "h = self.{a}(h)", "self.{a} = nn.PReLU({C})", domains="FI"),
     Construct("weight_norm", "h = self.{a}(h)", "self.{a} = parametrizations.weight_norm({CD})", "D"),
-    Construct("skip_over_two", "{u} = h\nh = {act}(self.{a}(h))\nh = self.{b}(h) + {u}", "self.{a} = {CC}\nself.{b} = {CC}"),
+    Construct(
+        "skip_over_two", "{u} = h\nh = {act}(self.{a}(h))\nh = self.{b}(h) + {u}", "self.{a} = {CC}\nself.{b} = {CC}"
+    ),
     Construct("detached", "h = h + self.{a}(h.detach())", "self.{a} = {CC}"),
     Construct("without_gradient", "with torch.no_grad():\n    {u} = self.{a}(h)\nh = h * {u}", "self.{a} = {CC}"),
     Construct("never_used", "h = {act}(h)", "self.{a} = {CD}"),
     Construct("second_output", "outputs.append(self.{a}(h))", "self.{a} = {CD}"),
     Construct("hidden_output", "outputs.append(h.sum())"),
     # images
+    Construct("depthwise", "h = self.{a}(h)", "self.{a} = nn.Conv2d({C}, {C}, 3, padding=1, groups={C})", domains="I"),
     Construct(
-        "depthwise", "h = self.{a}(h)", "self.{a} = nn.Conv2d({C}, {C}, 3, padding=1, groups={C})", domains="I"
-    ),
-    Construct(
-        "grouped", "h = self.{a}(h)", "self.{a} = nn.Conv2d({C}, 2 * {D}, 1, groups={g})", "2 * D", "I", "2 * D % g == 0"
+        "grouped",
+        "h = self.{a}(h)",
+        "self.{a} = nn.Conv2d({C}, 2 * {D}, 1, groups={g})",
+        "2 * D",
+        "I",
+        "2 * D % g == 0",
     ),
     Construct(
         "transposed",

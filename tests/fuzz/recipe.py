@@ -37,7 +37,9 @@ FAMILIES: Mapping[str, Mapping[str, Construct]] = MappingProxyType(
         "sharing": SHARING,
     }
 )
-GRAMMAR: Mapping[str, Construct] = MappingProxyType({name: c for family in FAMILIES.values() for name, c in family.items()})
+GRAMMAR: Mapping[str, Construct] = MappingProxyType(
+    {name: c for family in FAMILIES.values() for name, c in family.items()}
+)
 _WEIGHTS = {"layers": 6, "moves": 3, "reductions": 1, "writes": 2, "constants": 2, "control": 1, "sharing": 1}
 _WIDTHS = (4, 6, 8, 9)
 _WIDEST = 24
