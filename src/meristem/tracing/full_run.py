@@ -14,6 +14,7 @@ from meristem.tracing.labels import Labels
 from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import copy_with
 from meristem.tracing.observations import Observations
+from meristem.tracing.own_ops import OwnOps
 from meristem.tracing.run_record import RunRecord
 
 
@@ -27,31 +28,31 @@ class FullRun:
 
     model: nn.Module
     call: Call
-    like: Mapping[str, str]
+    own: OwnOps
     meta: bool
     observations: Observations
     records: Mapping[bool, RunRecord]
     notes: tuple[str, ...]
 
 
-def run_full(model: nn.Module, call: Call, like: Mapping[str, str], watched: Set[str]) -> FullRun:
+def run_full(model: nn.Module, call: Call, own: OwnOps, watched: Set[str]) -> FullRun:
     """Run copies of the model on the meta device or, if that fails, with real numbers.
 
-    ``like`` maps operations of the user's to known ones; ``watched`` are the modules that may turn out to be blocks.
+    ``own`` are operations of the user's; ``watched`` are the modules that may turn out to be blocks.
     """
     try:
-        return _run(model, call.mapped(_to_meta), like, watched, meta=True)
+        return _run(model, call.mapped(_to_meta), own, watched, meta=True)
     except TraceError:
         raise
     except Exception as error:  # whatever the model's own code makes of tensors without numbers
         note = f"traced with real numbers, because it does not run on the meta device ({first_line(error)})"
-        return _run(model, call, like, watched, meta=False, notes=(note,))
+        return _run(model, call, own, watched, meta=False, notes=(note,))
 
 
 def _run(
     model: nn.Module,
     call: Call,
-    like: Mapping[str, str],
+    own: OwnOps,
     watched: Set[str],
     *,
     meta: bool,
@@ -60,7 +61,7 @@ def _run(
     observations = Observations(Labels(), watched=set(watched))
     records: dict[bool, RunRecord] = {}
     for training in (False, True):
-        run = LabelledRun(_copy(model, meta).train(training), observations, like, meta=meta, counting=not training)
+        run = LabelledRun(_copy(model, meta).train(training), observations, own, meta=meta, counting=not training)
         try:
             run.follow(call)
             records[training] = run.record
@@ -78,7 +79,7 @@ def _run(
                 if not any(tensor.is_floating_point() for tensor in call.tensors()):
                     do += "; they are whole numbers: pass x.float() if the model takes real ones"
                 raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
-    return FullRun(_copy(model, meta), call, like, meta, observations, records, notes)
+    return FullRun(_copy(model, meta), call, own, meta, observations, records, notes)
 
 
 def _with_uncounted(notes: tuple[str, ...], call: Call, uncounted: list[str]) -> tuple[str, ...]:
