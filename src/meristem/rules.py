@@ -39,7 +39,8 @@ class OpRule:
     A rule is a function of the context, the arguments by name and the real results, which are tensors. It returns the
     dimensions of every result. ``context.dims(tensor)`` are those of an argument, ``context.meet(one, two)`` is what
     two become that meet position by position, ``context.fixed(size)`` has no units, ``context.pin(dim, reason)`` says
-    that its units must stay. ``zeros_count`` says that a unit that is zero changes the result, as in a mean or a maximum across units.
+    that its units must stay. ``zeros_count`` says that a unit that is zero changes the result, as in a mean or a
+    maximum across units.
     """
 
     op: str
