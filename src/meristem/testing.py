@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from meristem.rules import Rule
 from meristem.space.absent_blocks import leave_out
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
@@ -31,6 +32,7 @@ from meristem.tracing.ops.moving import view
 from meristem.tracing.ops.op import Op
 from meristem.tracing.ops.reducing import batch_norm, group_norm, layer_norm
 from meristem.tracing.ops.table import OPS, UNLISTED
+from meristem.tracing.own_ops import OwnOps, own_ops
 from meristem.tracing.unit_labels import KnownUnitLabels
 
 _DRAWS = (made_of_constants, drawn)  # what makes random numbers, among other things
@@ -57,10 +59,12 @@ def masked_reference(
     masks: Mapping[str, BoolArray],
     inputs: tuple[Any, ...],
     scales: Mapping[tuple[str, int], Tensor] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> Reference:
     """Run the full-size ``model`` with only the units in ``masks`` alive, in its present mode.
 
-    ``scales`` maps (tensor name, dim) to gates for all positions of that dimension, live or not.
+    ``scales`` maps (tensor name, dim) to gates for all positions of that dimension, live or not. ``rules`` are those
+    that the model was traced with.
     """
     parameters = {name: tensor.detach().clone() for name, tensor in named_tensors(model)}
     for name, _ in model.named_parameters():
@@ -69,8 +73,9 @@ def masked_reference(
     for group, block in space.blocks.items():
         if not masks[group][0]:
             leave_out(full, block.path, block.way)
-    replay = _Replay(full, space, masks, parameters, scales or {})
-    run = replay.run = LabelledRun(full, replay.observations, {}, meta=None, listener=replay.record)
+    own = own_ops(rules)
+    replay = _Replay(full, space, masks, parameters, scales or {}, own)
+    run = replay.run = LabelledRun(full, replay.observations, own, meta=None, listener=replay.record)
     outputs = run.execute(call_of(full, inputs, {}, space.carried, space.outputs))
     for step in replay.steps:  # afterwards, because inside the run torch records no gradients
         replay.step(step)
@@ -89,6 +94,7 @@ class _Replay:
         masks: Mapping[str, BoolArray],
         parameters: Mapping[str, Tensor],
         scales: Mapping[tuple[str, int], Tensor],
+        own: OwnOps,
     ) -> None:
         self._first, self._space, offset = {}, space, 1
         for name, group in space.groups.items():
@@ -109,7 +115,7 @@ class _Replay:
                 for axis in state.axes
             ]
         self._names = {id(tensor): name for name, tensor in named_tensors(model)}
-        self._parameters, self._scales = parameters, scales
+        self._parameters, self._scales, self._own = parameters, scales, own
         self._values: dict[int, tuple[Tensor, Tensor]] = {}
         self._drawn: dict[int, Tensor] = {}
         self.steps: list[ExecutedOp] = []
@@ -157,7 +163,8 @@ class _Replay:
         written_to = args[0] if step.arguments and step.outs is step.arguments[0] else None
         if written_to is not None:  # on a copy, because masking it would change what the operation keeps for gradients
             args = [written_to.clone(), *args[1:]]
-        op = OPS.get(name, UNLISTED)
+        own = self._own.get(f"{step.func.namespace}::{name}", name)
+        op = own if isinstance(own, Op) else OPS.get(own, UNLISTED)
         if op.rule is attention:  # the fused kernels do not give gradients to every argument
             attended = _attention(step.func, args, kwargs)
             outs = attended if isinstance(step.outs, Tensor) else (attended, *step.outs[1:])
@@ -176,6 +183,7 @@ class _Replay:
         else:
             outs = step.func(*self._scaled(step, args), **kwargs)
         if written_to is not None:  # views of it, and what it is a view of, must see what is written
+            assert isinstance(outs, Tensor)
             outs = written_to.copy_(self._masked(outs, self.run.dims(step.outs)))
         self._keep(step, outs, masked=written_to is not None or step.func.is_view)
 

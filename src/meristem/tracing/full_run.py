@@ -15,6 +15,7 @@ from meristem.tracing.meta_results import MetaResults
 from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import copy_with
 from meristem.tracing.observations import Observations
+from meristem.tracing.own_ops import OwnOps
 from meristem.tracing.run_record import RunRecord
 
 
@@ -28,31 +29,31 @@ class FullRun:
 
     model: nn.Module
     call: Call
-    like: Mapping[str, str]
+    own: OwnOps
     meta: MetaResults | None
     observations: Observations
     records: Mapping[bool, RunRecord]
     notes: tuple[str, ...]
 
 
-def run_full(model: nn.Module, call: Call, like: Mapping[str, str], watched: Set[str]) -> FullRun:
+def run_full(model: nn.Module, call: Call, own: OwnOps, watched: Set[str]) -> FullRun:
     """Run copies of the model on the meta device or, if that fails, with real numbers.
 
-    ``like`` maps operations of the user's to known ones; ``watched`` are the modules that may turn out to be blocks.
+    ``own`` are operations of the user's; ``watched`` are the modules that may turn out to be blocks.
     """
     try:
-        return _run(model, call.mapped(_to_meta), like, watched, MetaResults())
+        return _run(model, call.mapped(_to_meta), own, watched, MetaResults())
     except TraceError:
         raise
     except Exception as error:  # whatever the model's own code makes of tensors without numbers
         note = f"traced with real numbers, because it does not run on the meta device ({first_line(error)})"
-        return _run(model, call, like, watched, None, (note,))
+        return _run(model, call, own, watched, None, (note,))
 
 
 def _run(
     model: nn.Module,
     call: Call,
-    like: Mapping[str, str],
+    own: OwnOps,
     watched: Set[str],
     meta: MetaResults | None,
     notes: tuple[str, ...] = (),
@@ -61,7 +62,7 @@ def _run(
     records: dict[bool, RunRecord] = {}
     for training in (False, True):
         copied = _copy(model, meta is not None).train(training)
-        run = LabelledRun(copied, observations, like, meta=meta, counting=not training)
+        run = LabelledRun(copied, observations, own, meta=meta, counting=not training)
         try:
             run.follow(call)
             records[training] = run.record
@@ -79,7 +80,7 @@ def _run(
                 if not any(tensor.is_floating_point() for tensor in call.tensors()):
                     do += "; they are whole numbers: pass x.float() if the model takes real ones"
                 raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
-    return FullRun(_copy(model, meta is not None), call, like, meta, observations, records, notes)
+    return FullRun(_copy(model, meta is not None), call, own, meta, observations, records, notes)
 
 
 def _with_uncounted(notes: tuple[str, ...], call: Call, uncounted: list[str]) -> tuple[str, ...]:

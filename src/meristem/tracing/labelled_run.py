@@ -37,6 +37,7 @@ from meristem.tracing.ops.context import Dims, OpRuleFunction
 from meristem.tracing.ops.elementwise import nothing, pointwise, unknown
 from meristem.tracing.ops.op import Op
 from meristem.tracing.ops.table import OPS, UNLISTED
+from meristem.tracing.own_ops import OwnOps
 from meristem.tracing.random_numbers import RandomNumbers
 from meristem.tracing.run_context import RunContext
 from meristem.tracing.run_record import ACROSS, FunctionCall, Numbers, Repetition, RunRecord
@@ -56,8 +57,8 @@ class Expected:
 class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One labelled run of a model. What it learns goes to ``observations``.
 
-    ``like`` maps operations of the user's to known ones. With ``meta`` it is a run on the meta device, which has shapes
-    but no numbers: there operations return what ``meta`` says.
+    ``own`` are operations of the user's. With ``meta`` it is a run on the meta device, which has shapes but no numbers:
+    there operations return what ``meta`` says.
     With ``counting`` it records cost terms. With ``expected`` it is strict: an operation that its rule cannot handle is
     an error, as is anything that differs from the full run. Without, such an operation counts as unknown. ``listener``
     is called after every operation.
@@ -67,7 +68,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         model: nn.Module,
         observations: Observations,
-        like: Mapping[str, str],
+        own: OwnOps,
         *,
         meta: MetaResults | None,
         counting: bool = False,
@@ -79,7 +80,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls = 0
         self.uncounted: list[str] = []  # of what the model returned last, the names of what does not count
         self.record = RunRecord()
-        self._model, self._observations, self._like = model, observations, like
+        self._model, self._observations, self._own = model, observations, own
         self._expected, self._listener = expected, listener
         self._scope = ModuleScope(model)
         self._tensor_dims = TensorDims(model, observations, self._scope)
@@ -185,10 +186,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._meta_constants is not None:
             args, kwargs = self._meta_constants.arguments(called, args, kwargs)
         arguments = called.by_name(args, kwargs)
-        known_as = name if called.namespace in ("aten", "prims") else ""
-        if self._like:
-            known_as = self._like.get(f"{called.namespace}::{name}", known_as)
-        op = OPS.get(known_as, UNLISTED)
+        builtin = name if called.namespace in ("aten", "prims") else ""
+        own = self._own.get(f"{called.namespace}::{name}", builtin) if self._own else builtin
+        op, known_as = (own, "") if isinstance(own, Op) else (OPS.get(own, UNLISTED), own)
         try:
             if self._meta_results is None or known_as != name or called.namespace != "aten":
                 outs = func(*args, **kwargs)
@@ -214,7 +214,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if op.rule is not None:
             self._note_numbers((all_numbers if op.rule is nothing else factors)(arguments), arguments)
             return op.rule
-        if is_pointwise(func, without_underscore(known_as)) or (known_as and known_as in self._like.values()):
+        if is_pointwise(func, without_underscore(known_as)):
             numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
             self._note_numbers(numbers, arguments)
             return pointwise
@@ -231,7 +231,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._context.sizes_run_across()  # those of an operation that failed
         try:
             self._tensor_dims.pin_positions(values, self._context.where)
-            results = rule(self._context, arguments, outs) if outs else []
+            results = list(rule(self._context, arguments, outs)) if outs else []
             if any([dim.size for dim in dims] != list(out.shape) for out, dims in zip(outs, results, strict=False)):
                 raise ValueError("the rule of this operation does not give the shape that it has")
             self._set_results(func, arguments, outs, results)

@@ -186,7 +186,7 @@ class ReducedRuns:
             }
             call = call.with_state(tree_map(lambda leaf: reduced.get(id(leaf), leaf), call.state))
         expected = Expected(Repetition(full.records[model.training], absent), known.cuts)
-        run = LabelledRun(model, observations, full.like, meta=full.meta, expected=expected)
+        run = LabelledRun(model, observations, full.own, meta=full.meta, expected=expected)
         try:
             run.follow(call)
             return None

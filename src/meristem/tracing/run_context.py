@@ -14,7 +14,7 @@ from meristem.tracing.labels import Dim
 from meristem.tracing.module_calls import ModuleCalls
 from meristem.tracing.module_scope import ModuleScope
 from meristem.tracing.observations import CostTerm, GridView, Observations
-from meristem.tracing.ops.context import Dims
+from meristem.tracing.ops.context import Dims, plain
 from meristem.tracing.size_attributes import reshapes_by_attributes, sizes_of_view
 from meristem.tracing.tensor_dims import TensorDims
 from meristem.tracing.unit_labels import MismatchError
@@ -49,6 +49,15 @@ class RunContext:
 
     def owned(self, tensor: Tensor, dim: int, like: Dim) -> Dim:
         return self._tensor_dims.along(tensor, dim, like)
+
+    def meet(self, one: Dim, two: Dim) -> Dim:
+        return plain(self.labels.unite(one, two, f"it meets a fixed dimension in {self.where}"))
+
+    def pin(self, dim: Dim, reason: str) -> None:
+        self.labels.pin(dim, f"{reason} in {self.where}")
+
+    def fixed(self, size: int) -> Dim:
+        return Dim(size)
 
     def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None:
         self._tensor_dims.set_positions(tensor, dims)

@@ -32,8 +32,8 @@ class SharedMemory:
 def after_write(other: Tensor, dims: Dims, written: Tensor, values: Dims, labels: Labels, where: str) -> Dims:
     """The dimensions of a tensor after ``values`` were written into ``written``, which shares its memory.
 
-    Along a dimension that both tensors have, it is as constant as what was written. Along any other that was constant the
-    written positions differ from the rest; units that lie there cannot be found again.
+    Along a dimension that both tensors have, it is as constant as what was written. Along any other that was constant
+    the written positions differ from the rest; units that lie there cannot be found again.
     """
     if written.numel() == other.numel() and all(dim.constant for dim in values):
         return dims

@@ -11,7 +11,7 @@ from torch import nn
 
 from meristem.cost.count import cost_at
 from meristem.errors import TraceError
-from meristem.rules import LayerRule, OpRule, Rule
+from meristem.rules import LayerRule, Rule
 from meristem.space.paths import ancestors
 from meristem.space.space import Role, Space
 from meristem.tracing.builtin_layers import HEADS_TIED_TO_INPUT, LAYER_RULES
@@ -28,6 +28,7 @@ from meristem.tracing.layer_rules import LayerRules
 from meristem.tracing.model_call import Call, Carried, call_of
 from meristem.tracing.model_copy import tensors_in
 from meristem.tracing.observations import Observations
+from meristem.tracing.own_ops import own_ops
 from meristem.tracing.path_patterns import check_patterns, matches, patterns_in
 from meristem.tracing.proof import Proof
 from meristem.tracing.reduced_run import ReducedRuns
@@ -101,8 +102,7 @@ def _space(
     depth: Depth,
     frozen: Frozen,
 ) -> Space:
-    like = {rule.op: rule.like for rule in rules if isinstance(rule, OpRule)}
-    full = run_full(model, call, like, watched_modules(model, depth))
+    full = run_full(model, call, own_ops(rules), watched_modules(model, depth))
     observations = full.observations
     if strict:
         _refuse_unknown(observations)

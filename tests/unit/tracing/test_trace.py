@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from meristem import Live, Space
 from meristem.errors import TraceError
 from meristem.rules import LayerRule, OpRule
 from meristem.space.space import Role
+from meristem.testing import masked_reference
 from zoo import ZOO, ZooNet
 
 nets = pytest.mark.parametrize("net", ZOO.values(), ids=ZOO)
@@ -317,6 +320,65 @@ def test_op_rule() -> None:
     assert list(space.groups) == ["a"]
     go(Live(model, space), half(space))
     assert run(model, (X,))[0].shape == (3, 2)
+
+
+@torch.library.custom_op("meristem_tests::paired", mutates_args=())
+def paired(x: Tensor, y: Tensor) -> Tensor:
+    """Sample by sample the products of all pairs of the first tensor's and the second's numbers."""
+    return torch.einsum("bi,bj->bij", x, y)
+
+
+@paired.register_fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return x.new_empty(*x.shape, y.shape[1])
+
+
+paired.register_autograd(
+    lambda ctx, grad: ((grad * ctx.saved_tensors[1][:, None]).sum(2), (grad * ctx.saved_tensors[0][:, :, None]).sum(1)),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+class Paired(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 6), nn.Linear(4, 5), nn.Linear(30, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c(paired(self.a(x), self.b(x)).flatten(1))
+
+
+def test_a_rule_that_is_a_function() -> None:
+    """It says how labels flow; the proof and the masked reference use it like one of meristem's own."""
+
+    def rule(context: Any, arguments: dict[str, Any], outs: Any) -> Any:
+        (batch, rows), (other_batch, columns) = context.dims(arguments["x"]), context.dims(arguments["y"])
+        return [[context.meet(batch, other_batch), rows, columns]]
+
+    torch.manual_seed(0)
+    model, x = Paired().double(), X.double()
+    assert not meristem.trace(model, x).groups
+    rules = [OpRule("meristem_tests::paired", rule=rule)]
+    space = meristem.trace(model, x, rules=rules, strict=True)
+    assert space.full == {"a": 6, "b": 5}
+    full, live = copy.deepcopy(model), Live(model, space)
+    go(live, half(space))
+    reference = masked_reference(full, space, live.masks, (x,), rules=rules)
+    torch.testing.assert_close(model(x), reference.outputs[0])
+
+
+def test_a_rule_that_does_not_give_the_shape_pins() -> None:
+    wrong = OpRule("meristem_tests::paired", rule=lambda context, a, outs: [context.dims(a["x"])])
+    assert not meristem.trace(Paired(), X, rules=[wrong]).groups
+
+
+def test_op_rules_say_one_thing() -> None:
+    for bad, message in (
+        (OpRule("meristem_tests::twice"), "needs either like=, a known operation, or rule=, a function"),
+        (OpRule("meristem_tests::twice", like="rleu"), "no such operation is known; did you mean relu"),
+    ):
+        with pytest.raises(TraceError, match=message):
+            meristem.trace(two_layers(twice), X, rules=[bad])
 
 
 class Remembers(nn.Module):

@@ -14,7 +14,7 @@ from meristem.tracing.labels import Dim, Labels
 
 Dims = list[Dim]
 Arguments = dict[str, Any]
-OpRuleFunction = Callable[["Context", Arguments, Sequence[Tensor]], list[Dims]]
+OpRuleFunction = Callable[["Context", Arguments, Sequence[Tensor]], Sequence[Dims]]
 
 
 class Context(Protocol):
@@ -25,6 +25,15 @@ class Context(Protocol):
 
     def dims(self, tensor: Tensor) -> Dims:
         """The dimensions of a tensor, with the labels they carry."""
+
+    def meet(self, one: Dim, two: Dim) -> Dim:
+        """The dimension in which two meet position by position: their units are the same, or it is pinned."""
+
+    def pin(self, dim: Dim, reason: str) -> None:
+        """Say that no unit of ``dim`` may go; the operation is added to the reason."""
+
+    def fixed(self, size: int) -> Dim:
+        """A dimension without units."""
 
     def owned(self, tensor: Tensor, dim: int, like: Dim) -> Dim:
         """A dimension of a parameter that goes along with ``like``: it has the same units from the start."""
