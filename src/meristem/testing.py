@@ -160,7 +160,9 @@ class _Replay:
         name = step.func.overloadpacket.__name__
         if name == "add_" and self._is_buffer(step.arguments[0]):
             return  # a counter of the model's own
-        written_to = args[0] if step.arguments and step.outs is step.arguments[0] else None
+        in_place = bool(step.arguments) and step.outs is step.arguments[0]
+        reshaped = torch.Tag.inplace_view in step.func.tags  # ``transpose_`` and the like write nothing
+        written_to = args[0] if in_place and not reshaped else None
         if written_to is not None:  # on a copy, because masking it would change what the operation keeps for gradients
             args = [written_to.clone(), *args[1:]]
         own = self._own.get(f"{step.func.namespace}::{name}", name)
@@ -185,7 +187,7 @@ class _Replay:
         if written_to is not None:  # views of it, and what it is a view of, must see what is written
             assert isinstance(outs, Tensor)
             outs = written_to.copy_(self._masked(outs, self.run.dims(step.outs)))
-        self._keep(step, outs, masked=written_to is not None or step.func.is_view)
+        self._keep(step, outs, masked=in_place or step.func.is_view)
 
     def _is_buffer(self, original: Any) -> bool:
         return isinstance(original, Tensor) and id(original) in self._names and not isinstance(original, nn.Parameter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from meristem.tracing.model_copy import tensors_in
 
 OUTPUT_TOLERANCE = 1e-9  # relative to the largest value
 GRADIENT_TOLERANCE = 1e-6
+_NOT_COUNTED_BY_TORCH = {  # flops by the shapes of the arguments
+    torch.ops.aten._trilinear: lambda one, form, two, *_, **__: 2 * one[0] * math.prod(form),
+    torch.ops.aten._cdist_forward: lambda rows, others, *_, **__: 2 * math.prod(rows) * others[-2],
+}
 NOISE = 1e-8  # a gradient that is zero in theory is rounding noise in both
 
 
@@ -161,7 +166,11 @@ def _counted_flops(model: nn.Module, inputs: tuple[Tensor, ...]) -> int | None:
     """What torch counts on the meta device; None if a module keeps tensors that do not go there."""
     on_meta = copy.deepcopy(model).eval().to("meta")
     try:
-        with FlopCounterMode(display=False) as counter, torch.no_grad(), torch.device("meta"):
+        with (
+            FlopCounterMode(display=False, custom_mapping=_NOT_COUNTED_BY_TORCH) as counter,
+            torch.no_grad(),
+            torch.device("meta"),
+        ):
             on_meta(*(x.to("meta") for x in inputs))
     except (RuntimeError, NotImplementedError):
         return None
