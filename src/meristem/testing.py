@@ -156,6 +156,7 @@ class _Replay:
             self._drawn[id(step)] = step.outs.clone()
 
     def step(self, step: ExecutedOp) -> None:
+        outs: Any
         args, kwargs = tree_map(self._argument, (step.arguments, step.kwargs))
         name = step.func.overloadpacket.__name__
         if name == "add_" and self._is_buffer(step.arguments[0]):

@@ -50,6 +50,11 @@ class HeadTies:
             tied = True
         return tied
 
+    @property
+    def tied(self) -> set[Layer]:
+        """The classes that have ties."""
+        return set(self._unions)
+
     def untie(self, layers: Iterable[Layer]) -> None:
         """Undo the ties of those of the classes that have any."""
         nothing = np.zeros(0, dtype=np.int64)

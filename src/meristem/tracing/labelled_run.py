@@ -22,7 +22,7 @@ from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import tensors_in
 from meristem.tracing.module_calls import ModuleCalls
 from meristem.tracing.module_scope import ModuleScope
-from meristem.tracing.observations import Observations, OpError
+from meristem.tracing.observations import NUMBER_OF_A_SIZE, Observations, OpError
 from meristem.tracing.operation import (
     ExecutedOp,
     all_numbers,
@@ -282,7 +282,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         where = self._context.where
         self.record.note(where, numbers)
         if self._expected is not None and not self._expected.repetition.has_numbers(where, numbers):
-            raise self._failure("a number in the computation depends on its size", arguments or {})
+            raise self._failure(NUMBER_OF_A_SIZE, arguments or {})
 
     # --- failures and results ---
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+import numpy as np
 from torch import nn
 
 from meristem.rules import LayerRule
+from meristem.space.arrays import IntArray
 from meristem.space.remembered_sizes import attribute_and_index, read_size
 from meristem.tracing.labels import Dim, dim_of
 from meristem.tracing.observations import Observations, SizeKey, TensorDim
@@ -28,9 +30,10 @@ class LayerRules:
 
     def tie(self) -> None:
         """Unite what has one size: by rule, and where one attribute was seen to be the size of several dimensions."""
-        labels = self._observations.labels
-        for (path, name, _), vectors in self._observations.sizes.items():
-            for one, two in pairwise(vectors):
+        labels, by_rule = self._observations.labels, self.sizes()
+        for key, vectors in self._observations.sizes.items():
+            path, name, _ = key
+            for one, two in pairwise([ids for ids in vectors if not _is_of_another(ids, key, by_rule)]):
                 if len(one) == len(two):
                     labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")
         for path, module, rule in self._matching:
@@ -61,6 +64,13 @@ class LayerRules:
 
     def _key(self, path: str, tensor: str, dim: int) -> TensorDim:
         return self._first_names.get(f"{path}.{tensor}" if path else tensor, ""), dim
+
+
+def _is_of_another(ids: IntArray, key: SizeKey, by_rule: Mapping[SizeKey, Dim]) -> bool:
+    """Whether by rule another size of the module follows these labels, and this one follows others."""
+    if key not in by_rule or np.array_equal(ids, by_rule[key].vector()):
+        return False
+    return any(np.array_equal(ids, dim.vector()) for other, dim in by_rule.items() if other[0] == key[0])
 
 
 def _first_names(model: nn.Module) -> dict[str, str]:

@@ -76,6 +76,9 @@ class Observations:
     met_outside: set[str] = field(default_factory=set)  # those whose result meets their input afterwards
 
 
+NUMBER_OF_A_SIZE = "a number in the computation depends on its size"
+
+
 class OpError(Exception):
     """An operation raised, or its labels did not fit; ``dims`` are those of its inputs."""
 

@@ -15,8 +15,9 @@ from torch import nn
 from meristem.tracing.full_run import FullRun
 from meristem.tracing.grouping import Grouping, group_units, remembered_sizes
 from meristem.tracing.head_ties import HeadTies
+from meristem.tracing.hints import Hints
 from meristem.tracing.layer_rules import LayerRules
-from meristem.tracing.observations import GridView
+from meristem.tracing.observations import NUMBER_OF_A_SIZE, GridView
 from meristem.tracing.reduced_run import Failure, Masks, ReducedRuns, Sizes
 from meristem.tracing.resolve import resolve
 from meristem.tracing.trials import guilty, trial_masks
@@ -39,6 +40,7 @@ class Proof:
     def __init__(self, model: nn.Module, full: FullRun, rules: LayerRules, ties: HeadTies, runs: ReducedRuns) -> None:
         self._model, self._rules, self._ties, self._runs = model, rules, ties, runs
         self._observations = full.observations
+        self._hints = Hints(full.observations.grids)
 
     def proven(self) -> Proven:
         for _ in range(_ROUNDS):
@@ -46,7 +48,7 @@ class Proof:
             sizes, notes = remembered_sizes(grouping, self._rules.sizes())
             failed = self._first_failure(grouping, sizes)
             if failed is None:
-                return Proven(grouping, sizes, tuple(notes))
+                return Proven(grouping, sizes, (*notes, *self._hints.notes()))
             self._correct(grouping, sizes, *failed)
         for dim in list(self._observations.owned.values()):
             self._observations.labels.pin(dim, "the proof that it may change did not come to an end")
@@ -71,8 +73,13 @@ class Proof:
         blamed = guilty(sorted(suspects), fails) or guilty(every, fails) or suspects or set(every)
         layers = {grid.layer for grid in self._observations.grids if grouping.groups_in(grid.rows) & blamed}
         if self._ties.try_to_tie(layers):
+            self._hints.tied(layers & self._ties.tied)
             return
         self._ties.untie(layers)
+        self._hints.untied(layers)
+        if failure.message == NUMBER_OF_A_SIZE:
+            grids = self._observations.grids
+            self._hints.sized({grid.layer for grid in grids if grouping.groups_in(grid.columns) & blamed})
         reason = f"{failure.where} does not work with another size of it ({failure.message})"
         self._observations.labels.pin_ids(np.flatnonzero(grouping.labels_of(blamed)), reason)
         self._pin_same_view_of_other_layers(grouping, blamed, reason)

@@ -215,6 +215,13 @@ class LastHeads(nn.Module):
         return self.head(x + self.proj(out.transpose(1, 2).reshape(b, n, self.num_heads * self.head_dim)))
 
 
+class OwnLinear(nn.Linear):
+    """Multiplies as it likes: what it makes and what it reads are two things, though their sizes are equal."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T + self.bias
+
+
 HIDDEN = torch.tensor([[False, False, False, True], [False, False, True, True]])
 NOT_COUNTED = {"experts by number", "spectral norm"}  # torch cannot run it on meta; does not count mv and vdot
 FIRST_THREE = torch.tensor([True, True, True, False])
@@ -254,6 +261,11 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     "compared narrow widths": (lambda: Compared(9, 3), (torch.randn(2, 5),), {"two": 3}),
     "experts by number": (Sent, (torch.randn(6, 5),), {"embed": 8, "up": 6}),
     "last heads": (LastHeads, (torch.randn(2, 3, 5),), {"embed": 8, "qkv": 3}),
+    "a linear layer of one's own": (
+        lambda: sequential(nn.Linear(5, 8), OwnLinear(8, 8), nn.ReLU(), nn.Linear(8, 2)),
+        (torch.randn(2, 3, 5),),
+        {"0": 8, "1": 8},
+    ),
     "a mask over samples": (
         lambda: Changed(lambda x: x[FIRST_THREE][FIRST_THREE[:3, None].any(1)].sum(0)),
         (torch.randn(4, 5),),
