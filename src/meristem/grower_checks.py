@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from torch import nn, optim
 
 from meristem.control.budget import Budget
 from meristem.control.method import Method
+from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
 from meristem.methods import default, parse_method
@@ -202,6 +204,21 @@ def agreed_space(space: Space, carried: int | str | None) -> Space:
         why = f", mostly because {common[0]}" if common else ""
         raise MeristemError(f"nothing in this model can grow{why}; print(trace(...)) lists what is pinned and why")
     return space
+
+
+def tell_of_overrun(budget: Budget, prices: Prices, widths: Mapping[str, int]) -> None:
+    """Say that the network as it is now costs more than its budget, which it meets when the run lands."""
+    now = prices.shares(widths)
+    over = [
+        f"{name} {now[name]:.1%} of the full model, {cap:.1%} in the budget"
+        for name, cap in budget.shares(prices).items()
+        if now.get(name, 0.0) > cap * (1 + 1e-9)
+    ]
+    if over:
+        logging.getLogger("meristem").warning(
+            "the exported network stands above its budget: %s; it comes down to it by the end of the run",
+            ", ".join(over),
+        )
 
 
 def check_free(optimizer: optim.Optimizer) -> None:
