@@ -67,6 +67,7 @@ from nets.tokens import (
     Transposed,
     ValueDimAttention,
     ViT,
+    WrittenFlags,
     block,
     llama,
 )
@@ -376,6 +377,7 @@ LINEAR = (
         pinned="head",
     ),
     _net("bare_parameters", BareParameters, normal(5), free="stem mix", pinned="head"),
+    _net("written_flags", WrittenFlags, normal(5), free="three", pinned="one two head"),
     _net("einsum", Einsum, normal(4, 5), free="w1 w2", pinned="head"),
     _net(
         "swiglu",

@@ -102,12 +102,14 @@ class Grower:
         block that has just come in, and is still shut, is left out.
         """
         gating = self._growth.gating
+        checks.tell_of_overrun(self.budget, self._growth.decider.prices, self.widths)
         with gating.plain_blocks():
             return export(self.live, gating.attached_unit_gates, gating.shut_blocks)
 
     def save(self, folder: str | Path) -> None:
         """Write the exported network to ``folder``; :func:`meristem.load` reads it into a full-size model."""
         gating = self._growth.gating
+        checks.tell_of_overrun(self.budget, self._growth.decider.prices, self.widths)
         with gating.plain_blocks():
             save(self.live, folder, gating.attached_unit_gates, gating.shut_blocks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,10 +14,13 @@ from torch import nn, optim
 
 from meristem.control.budget import Budget
 from meristem.control.method import Method
+from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
 from meristem.methods import default, parse_method
+from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
+from meristem.tracing.model_copy import tensor_at
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -125,11 +129,26 @@ def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any, steps
 def check_method(method: Method, space: Space, model: nn.Module) -> None:
     """Refuse a method that cannot work on this model before anything is trained."""
     method.controller.check(space)
+    _check_reach_of_gates(method, space, unwrapped(model))
     if isinstance(model, nn.DataParallel) and method.gate.scales:
         raise MeristemError(
             "nn.DataParallel copies the model without its gates; use DistributedDataParallel, or a method whose gates "
             "are open, e.g. the default"
         )
+
+
+def _check_reach_of_gates(method: Method, space: Space, model: nn.Module) -> None:
+    """Refuse gates that scale weights which the model reads where gates do not put theirs."""
+    if not method.gate.scales:
+        return
+    held = held_tensors(model)
+    for name in dict.fromkeys(slot.tensor for slot in space.slots):
+        for place in held.get(id(tensor_at(model, name)), ()):
+            if not type(place.owner).__module__.startswith("torch.nn."):
+                raise MeristemError(
+                    f"{name} is also held in the attribute {place.attribute!r} of {type(place.owner).__name__}, where "
+                    f"gates do not scale it; use a method whose gates are open, e.g. the default"
+                )
 
 
 def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:
@@ -202,6 +221,21 @@ def agreed_space(space: Space, carried: int | str | None) -> Space:
         why = f", mostly because {common[0]}" if common else ""
         raise MeristemError(f"nothing in this model can grow{why}; print(trace(...)) lists what is pinned and why")
     return space
+
+
+def tell_of_overrun(budget: Budget, prices: Prices, widths: Mapping[str, int]) -> None:
+    """Say that the network as it is now costs more than its budget, which it meets when the run lands."""
+    now = prices.shares(widths)
+    over = [
+        f"{name} {now[name]:.1%} of the full model, {cap:.1%} in the budget"
+        for name, cap in budget.shares(prices).items()
+        if now.get(name, 0.0) > cap * (1 + 1e-9)
+    ]
+    if over:
+        logging.getLogger("meristem").warning(
+            "the exported network stands above its budget: %s; it comes down to it by the end of the run",
+            ", ".join(over),
+        )
 
 
 def check_free(optimizer: optim.Optimizer) -> None:

@@ -228,3 +228,22 @@ class Transposed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(x.transpose(1, 2)).transpose(1, 2)
+
+
+# --- what once was wrong in silence -------------------------------------------------------------------------
+
+
+class WrittenFlags(nn.Module):
+    """Constants, some of which are overwritten by position, and a way that only wide layers take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three, self.head = nn.Linear(5, 8), nn.Linear(8, 6), nn.Linear(6, 7), nn.Linear(7, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.one(x)
+        flags = x.new_ones(x.shape[1])
+        flags[::2] = -1
+        x = self.two(x * flags)
+        x = F.relu(x) if x.shape[1] >= 5 else x
+        return self.head(torch.tanh(self.three(x)))

@@ -601,7 +601,17 @@ def test_what_is_trained_must_be_in_the_optimizer() -> None:
         Grower(model, optim.SGD([first], lr=0.1), inputs, budget=HALF, epochs=2)
     for parameter in rest:
         parameter.requires_grad_(False)
-    Grower(model, optim.SGD([first], lr=0.1), inputs, frozen="resize", budget=HALF, epochs=2)
+    Grower(model, optim.SGD([first], lr=0.1), inputs, budget=HALF, epochs=2, frozen="resize")
+
+
+def test_an_export_before_the_landing_says_that_it_stands_above_the_budget(caplog: pytest.LogCaptureFixture) -> None:
+    model, inputs = build("mlp", torch.float32)
+    grower = Grower(model, optim.SGD(model.parameters(), lr=0.1), inputs, budget=HALF, epochs=1)
+    grower.export()
+    assert not caplog.text
+    grower.live.apply(grower.live.plan({name: range(group.units) for name, group in grower.space.groups.items()}))
+    grower.export()
+    assert "above its budget: params 100.0% of the full model, 50.0% in the budget" in caplog.text
 
 
 def test_a_model_that_is_not_trained() -> None:

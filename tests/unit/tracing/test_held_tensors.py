@@ -68,6 +68,13 @@ def test_containers_are_followed(name: str, tmp_path: Path) -> None:
     assert torch.equal(meristem.load(tmp_path, fresh)(X), model(X))
 
 
+def test_gates_that_would_not_reach_them_are_refused() -> None:
+    model = Holding(FOLLOWED["lists"])
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(meristem.MeristemError, match="is also held in the attribute 'held' of Holding"):
+        meristem.Grower(model, optimizer, X, epochs=2, budget="60%", method="paper")
+
+
 def test_what_nobody_looks_into_is_pinned() -> None:
     model = Holding(lambda layers: Box([(layer.weight, layer.bias) for layer in layers]))
     space = meristem.trace(model, X)
