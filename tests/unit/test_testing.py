@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 import meristem
-from between import X, Between
+from between import Between, X
 from helpers import assert_all_near, assert_is_masked_reference, assert_untouched, build, go, half, run, state_of
 from meristem import Live
 from meristem.testing import masked_reference
