@@ -207,7 +207,7 @@ def table(rows: Sequence[Row], commit: str) -> str:
     free = [row for row in traced if row["free_frac"] > 0.5]
     lines = [
         _PREFACE.format(commit=commit),
-        f"{len(rows)} networks: {len(traced)} traced, {len(whole)} through the whole chain, {len(free)} with more than "
+        f"{len(rows)} of {len(NETWORKS)} networks were run: {len(traced)} traced, {len(whole)} through the whole chain, {len(free)} with more than "
         f"half of the parameters free.",
         "",
         "| family | network | params (k) | free (%) | traced | chain | trace (s) | all (s) | reason |",

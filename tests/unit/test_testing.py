@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+import meristem
+from between import Between, X
 from helpers import assert_all_near, assert_is_masked_reference, assert_untouched, build, go, half, run, state_of
 from meristem import Live
 from meristem.testing import masked_reference
@@ -68,3 +72,28 @@ def test_a_wrong_live_model_is_noticed(name: str, space_of) -> None:
         next(p for p in model.parameters() if p.dim() > 1).flatten()[0].add_(1e-3)
     with pytest.raises(AssertionError, match="off by"):
         assert_is_masked_reference(live, full, inputs)
+
+
+# --- what models do to tensors in place -----------------------------------------------------------------------------
+
+
+def token_written(x: Tensor) -> Tensor:
+    """A view of one sample is written to: its base must see it."""
+    x = x.clone()
+    x[0] = 0.5 * x[1]
+    return x
+
+
+def seeded(x: Tensor) -> Tensor:
+    """Numbers that are drawn once for each run, and written to after that."""
+    return x * torch.rand(3, 1, generator=torch.Generator().manual_seed(0), dtype=x.dtype).add_(1)
+
+
+@pytest.mark.parametrize("change", [token_written, seeded], ids=lambda change: change.__name__)
+def test_what_is_changed_in_place(change: Callable[[Tensor], Tensor]) -> None:
+    full = Between(lambda x, n: change(x)).double()
+    inputs = (X.double(),)
+    live = Live(copy.deepcopy(full), meristem.trace(full, inputs))
+    assert live.widths == {"one": 8}
+    go(live, {"one": [1, 2, 6]})
+    assert_is_masked_reference(live, full, inputs)
