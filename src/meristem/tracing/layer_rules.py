@@ -13,6 +13,7 @@ from meristem.space.arrays import IntArray
 from meristem.space.remembered_sizes import attribute_and_index, read_size
 from meristem.tracing.labels import Dim, dim_of
 from meristem.tracing.observations import Observations, SizeKey, TensorDim
+from meristem.tracing.resolve import resolve
 
 
 class LayerRules:
@@ -31,9 +32,12 @@ class LayerRules:
     def tie(self) -> None:
         """Unite what has one size: by rule, and where one attribute was seen to be the size of several dimensions."""
         labels, by_rule = self._observations.labels, self.sizes()
+        told_apart = {key for key, vectors in self._observations.sizes.items() if key in by_rule and len(vectors) > 1}
+        root = resolve(labels).root if told_apart else np.zeros(0, dtype=np.int64)
         for key, vectors in self._observations.sizes.items():
             path, name, _ = key
-            for one, two in pairwise([ids for ids in vectors if not _is_of_another(ids, key, by_rule)]):
+            mine = [ids for ids in vectors if key not in told_apart or not _is_of_another(root, ids, key, by_rule)]
+            for one, two in pairwise(mine):
                 if len(one) == len(two):
                     labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")
         for path, module, rule in self._matching:
@@ -66,11 +70,15 @@ class LayerRules:
         return self._first_names.get(f"{path}.{tensor}" if path else tensor, ""), dim
 
 
-def _is_of_another(ids: IntArray, key: SizeKey, by_rule: Mapping[SizeKey, Dim]) -> bool:
+def _is_of_another(root: IntArray, ids: IntArray, key: SizeKey, by_rule: Mapping[SizeKey, Dim]) -> bool:
     """Whether by rule another size of the module follows these labels, and this one follows others."""
-    if key not in by_rule or np.array_equal(ids, by_rule[key].vector()):
-        return False
-    return any(np.array_equal(ids, dim.vector()) for other, dim in by_rule.items() if other[0] == key[0])
+    followed = [other for other, dim in by_rule.items() if _same(root, ids, dim) and other[0] == key[0]]
+    return bool(followed) and key not in followed
+
+
+def _same(root: IntArray, ids: IntArray, dim: Dim) -> bool:
+    """Whether a dimension has these labels, or labels that are one thing with them."""
+    return dim.ids is not None and np.array_equal(root[ids], root[dim.ids])
 
 
 def _first_names(model: nn.Module) -> dict[str, str]:
