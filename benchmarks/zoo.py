@@ -207,7 +207,7 @@ def table(rows: Sequence[Row], commit: str) -> str:
     free = [row for row in traced if row["free_frac"] > 0.5]
     lines = [
         _PREFACE.format(commit=commit),
-        f"{len(rows)} of {len(NETWORKS)} networks were run: {len(traced)} traced, {len(whole)} through the whole chain, "
+        f"{len(rows)} of {len(NETWORKS)} networks were run: {len(traced)} traced, {len(whole)} through the chain, "
         f"{len(free)} with more than "
         f"half of the parameters free.",
         "",
