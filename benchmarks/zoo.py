@@ -207,7 +207,8 @@ def table(rows: Sequence[Row], commit: str) -> str:
     free = [row for row in traced if row["free_frac"] > 0.5]
     lines = [
         _PREFACE.format(commit=commit),
-        f"{len(rows)} of {len(NETWORKS)} networks were run: {len(traced)} traced, {len(whole)} through the whole chain, {len(free)} with more than "
+        f"{len(rows)} of {len(NETWORKS)} networks were run: {len(traced)} traced, {len(whole)} through the chain, "
+        f"{len(free)} with more than "
         f"half of the parameters free.",
         "",
         "| family | network | params (k) | free (%) | traced | chain | trace (s) | all (s) | reason |",
@@ -246,7 +247,7 @@ def main() -> None:
     found = [rows[name] for name in NETWORKS if name in rows]
     if options.table:
         commits = list(dict.fromkeys(row["commit"] for row in found))
-        options.table.write_text(table(found, " and ".join(commits)))
+        options.table.write_text(table(found, ", ".join(commits)))
     if options.fail:
         print("\n".join(f"{row['network']}: {said}" for row in found if (said := problem(row))))
     if options.table or options.fail:
@@ -254,9 +255,10 @@ def main() -> None:
     torch.set_num_threads(1)
     library = let_torchvision_be_imported()
     meristem.trace(nn.Linear(2, 3), torch.zeros(1, 2))  # a first trace imports much of torch
+    code = commit()  # of the code that has been imported
     for name in NETWORKS:
         if (options.only and options.only in name) or (not options.only and name not in rows):
-            row = {**run_network(name, options.timeout_s), "commit": commit()}
+            row = {**run_network(name, options.timeout_s), "commit": code}
             with options.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             free = f"{row['free_frac']:.0%} free" if "free_frac" in row else ""
