@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,9 +18,10 @@ def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
 
     Code that cuts a dimension by position must not find the right units by accident. So one less is such that half of a
     group is not half of what is left of it; of the random widths every other one is small and every other one large,
-    because several groups may lie in one dimension; and more than half of the units that go are the first ones.
+    because several groups may lie in one dimension; more than half of the units that go are the first ones; and groups
+    of as many units get different ones, as far as there are, because code may use the size of one for another.
     """
-    random = np.random.default_rng(0)
+    random, tried = np.random.default_rng(0), Counter[tuple[int, int]]()
     one_less, random_widths, fewest, equal_widths, odd_ones_least = (grouping.full_masks() for _ in range(5))
     for number, group in enumerate(grouping.groups):
         name, units = group.name, group.units
@@ -27,7 +29,8 @@ def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
         least = max(group.min_units, min(2, units - 1))
         third = (units - least) // 3
         low, high = (least, least + third) if number % 2 == 0 else (units - third, units)
-        gone = units - int(random.integers(low, high + 1))
+        width = _seldom_tried(range(low, high + 1), units, tried, random)
+        gone = units - width
         first = (gone + 1) // 2
         random_widths[name][:first] = False
         random_widths[name][first + random.permutation(units - first)[: gone - first]] = False
@@ -43,6 +46,14 @@ def trial_masks(grouping: Grouping) -> list[dict[str, BoolArray]]:
     also = [equal_widths, *([odd_ones_least] if grouping.observations.cuts else [])]
     also = [masks for masks in also if not all(mask.all() for mask in masks.values())]
     return [one_less, random_widths, *also, fewest]
+
+
+def _seldom_tried(widths: range, units: int, tried: Counter[tuple[int, int]], random: np.random.Generator) -> int:
+    """One of the widths that groups of as many units got least often so far."""
+    fewest = min(tried[units, width] for width in widths)
+    width = int(random.choice([width for width in widths if tried[units, width] == fewest]))
+    tried[units, width] += 1
+    return width
 
 
 def guilty(suspects: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> set[str]:

@@ -171,3 +171,29 @@ def test_the_scale_of_attention(kind: type[Attention]) -> None:
 @pytest.mark.parametrize("kind", [Attention, RealAttention])
 def test_a_bias_by_the_number_of_the_head(kind: type[Attention]) -> None:
     assert meristem.trace(kind(lambda q: 0.5, slopes), TOKENS).full == {"qkv": 3}
+
+
+class SizeOfAnother(nn.Module):
+    """Six layers of as many units; the output of one is shaped by the width of another."""
+
+    def __init__(self, shaped: int, by: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(3, 8, 1) for _ in range(6))
+        self.shaped, self.by = shaped, by
+        self.heads = nn.ModuleList(nn.Linear(16, 2) if at == shaped else nn.Conv2d(8, 2, 1) for at in range(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = [layer(x) for layer in self.layers]
+        read = [
+            head(out).mean((2, 3)) for head, out in zip(self.heads, made, strict=True) if isinstance(head, nn.Conv2d)
+        ]
+        tokens = made[self.shaped].reshape(len(x), made[self.by].shape[1], -1)
+        return sum(read, torch.zeros(())) + self.heads[self.shaped](tokens).mean(1)
+
+
+@pytest.mark.parametrize(("shaped", "by"), [(0, 2), (0, 4), (2, 4), (1, 3), (1, 5), (3, 5)])
+def test_the_width_of_another_layer_ties_both_or_pins(shaped: int, by: int) -> None:
+    """Random widths must not be the same by accident: then nothing would show that they have to be."""
+    space = meristem.trace(SizeOfAnother(shaped, by), torch.randn(2, 3, 4, 4))
+    assert not {f"layers.{shaped}", f"layers.{by}"} <= set(space.groups)
+    assert len(space.groups) >= 4
