@@ -31,8 +31,9 @@ class Proportions:
             raise MeristemError(f"balance must be a number of at least 0, got {self.balance}")
 
     def multipliers(self, prices: Prices, caps: Mapping[str, float]) -> dict[str, float]:
-        """For every group, how far the share of its units is above that of the group with the smallest share.
+        """For every group the share of its units over that of the group with the largest share.
 
+        Over the largest and not the smallest, so that units are left to fill a budget with when all blocks are live.
         With several caps the cost is their weighted sum, with weights at which all caps are used up.
         """
         if not self.balance:
@@ -47,8 +48,8 @@ class Proportions:
     def _from(self, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> dict[str, float]:
         groups = next(iter(costs.values()))
         shares = {g: sum(weight * costs[name][g] for name, weight in weights.items()) ** -self.balance for g in groups}
-        smallest = min(shares.values(), default=1.0)
-        return {group: share / smallest for group, share in shares.items()}
+        largest = max(shares.values(), default=1.0)
+        return {group: share / largest for group, share in shares.items()}
 
 
 def _layer_costs(prices: Prices, caps: Mapping[str, float]) -> dict[str, dict[str, float]]:
