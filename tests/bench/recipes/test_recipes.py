@@ -217,10 +217,9 @@ def test_a_short_recipe_lands_on_its_budget_and_its_network_gives_the_same_resul
     out = str(tmp_path / "run")
     assert main(["grow", name, "--data", str(data_dirs[kind(name)]), "--out", out, *flags(run, find_run(name))]) == 0
     result = read_json(Folder(Path(out)).result)
-    for metric in ("params", "macs"):
-        if (cap := getattr(run.growth.budget, metric)) is not None:
-            assert result[f"{metric}_frac"] <= float(cap.rstrip("%")) / 100
-            assert result[f"{metric}_frac"] > float(cap.rstrip("%")) / 100 - 0.01
+    caps = {metric: getattr(run.growth.budget, metric) for metric in ("params", "macs")}
+    left = {m: float(cap.rstrip("%")) / 100 - result[f"{m}_frac"] for m, cap in caps.items() if cap is not None}
+    assert 0 <= min(left.values()) < 0.01  # one cap is used up; with two of them the other may not be
     lines = [line.split() for line in fresh_process("evaluate", out).splitlines()[1:]]
     assert {line[0] for line in lines} == set(result["test"])
     for metric, now, then in lines:
