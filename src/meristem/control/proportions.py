@@ -33,10 +33,10 @@ class Proportions:
     def multipliers(self, prices: Prices, caps: Mapping[str, float]) -> dict[str, float]:
         """For every group the share of its units over that of the group with the largest share.
 
-        Over the largest and not the smallest, so that units are left to fill a budget with when all blocks are live.
-        With several caps the cost is their weighted sum, with weights at which all caps are used up.
+        Where blocks share the budget with units it is 1 for all groups: what widths cost then depends on how many
+        blocks there are. With several caps the cost is their weighted sum, with weights at which all caps are used up.
         """
-        if not self.balance:
+        if not self.balance or prices.space.stages:
             return dict.fromkeys(prices.space.groups, 1.0)
         costs = _layer_costs(prices, caps)
 
