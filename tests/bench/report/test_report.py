@@ -297,7 +297,7 @@ def test_costs_of_several_are_of_one_kind(tmp_path: Path) -> None:
 
 def test_the_full_model_is_a_line_across_a_trade_off(tmp_path: Path) -> None:
     """At 100 % of everything it would press the others together."""
-    small = [write_run(tmp_path / budget, epochs=4, budget=f"params={budget}%") for budget in ("30", "60")]
+    small = [write_run(tmp_path / budget, epochs=4, budget=f"params={budget}%") for budget in ("10", "30")]
     reported = [read_reported_run(path) for path in (*small, write_run(tmp_path / "dense", epochs=4, method="dense"))]
     (axes,) = figure(list(tradeoff_figures(group_by_experiment(reported))), "tradeoff-macs").figure.axes
     assert axes.get_xlim()[1] < 80
