@@ -15,7 +15,8 @@ from helpers import build, loss, run, snapshot
 from meristem import Budget, Grower, Method, Space
 from meristem.history import Record
 
-PRESETS = ("default", "search", "random", "gates", "paper", "uniform")  # those that fit any network and budget
+# Those that fit any network and budget; with a plan that rises above the budget, so that units go as well as come.
+PRESETS = ("default:peak=1.2", "search:peak=1.2", "random", "gates:peak=1.2", "paper", "uniform")
 KINDS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "sgd": lambda params: optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-4),
     "adamw": lambda params: optim.AdamW(params, lr=1e-2),

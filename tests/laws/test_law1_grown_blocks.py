@@ -34,7 +34,7 @@ def space() -> Space:
 def grower(space: Space, preset: str, amount: str = "90%", epochs: int = 12) -> Grower:
     built = model()
     optimizer = torch.optim.SGD(built.parameters(), lr=0.01)
-    budget, method = Budget(params=amount), methods.METHODS[preset]()
+    budget, method = Budget(params=amount), methods.parse_method(preset)
     return Grower(built, optimizer, X, space=space, budget=budget, epochs=epochs, method=method)
 
 

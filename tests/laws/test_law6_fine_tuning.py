@@ -27,7 +27,7 @@ def growth(name: str, space_of: Any, preset: str, **more: Any) -> Growth:
 
 
 @pytest.mark.parametrize(
-    ("name", "preset"), [("deep_residual", "default"), ("deep_residual", "paper"), ("lstm_lm", "gates")]
+    ("name", "preset"), [("deep_residual", "default:peak=1.2"), ("deep_residual", "paper"), ("lstm_lm", "gates")]
 )
 def test_resumed_run_is_the_uninterrupted_run(name: str, preset: str, space_of, tmp_path: Path) -> None:
     """Before the border, at it, in the middle of fine-tuning and at the end; also back from there to growing."""
@@ -47,7 +47,7 @@ def test_resumed_run_is_the_uninterrupted_run(name: str, preset: str, space_of, 
     assert_same(everything(back.go()), then[BORDER + 4])
 
 
-@pytest.mark.parametrize("preset", ["default", "gates", "paper"])
+@pytest.mark.parametrize("preset", ["default:peak=1.2", "gates:peak=1.2", "paper"])
 def test_the_budget_is_met_where_growing_ends_and_then_nothing_changes(preset: str, space_of) -> None:
     torch.manual_seed(1)
     tuned = growth("deep_residual", space_of, preset).go(BORDER)

@@ -31,13 +31,13 @@ from meristem.history import read_history
 from meristem.io import checkpoint
 
 TESTS = Path(__file__).parents[1]
-LEARNING = ("default", "gates", "paper")  # the presets that keep different things between steps
+LEARNING = (PRESETS[0], "gates:peak=1.2", "paper")  # the presets that keep different things between steps
 CASES = [
     *(("resnet", preset, list(KINDS)[number % 2]) for number, preset in enumerate(PRESETS)),
     *(("attention_matmul", preset, "adamw") for preset in LEARNING),
     *(("lstm_lm", preset, "sgd") for preset in LEARNING),
     *(("deep_residual", preset, list(KINDS)[number % 2]) for number, preset in enumerate(PRESETS)),
-    ("deep_masked", "default", "adamw"),
+    ("deep_masked", PRESETS[0], "adamw"),
     ("deep_masked", "paper", "sgd"),
 ]
 EPOCHS, STEPS = 4, 2
@@ -45,7 +45,7 @@ EPOCHS, STEPS = 4, 2
 POINTS = (0, 3, 4, 7, 8)
 # Where blocks come and go: after every epoch and in the middle of two.
 EPOCHS_WITH_BLOCKS = 5
-POINTS_WITH_BLOCKS = {"default": (2, 4, 5, 6, 10)}
+POINTS_WITH_BLOCKS = {PRESETS[0]: (2, 4, 5, 6, 10)}
 
 
 # --- resuming is going on -----------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_going_back(preset: str, space_of, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "deep_residual"])
-@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("preset", [PRESETS[0], "paper"])
 def test_going_back_from_the_end(preset: str, name: str, space_of, tmp_path: Path) -> None:
     """A finished grower has let go of the optimizer, and may have other blocks; it must listen to it again."""
     torch.manual_seed(1)
@@ -289,7 +289,7 @@ def test_no_checkpoint_at_all(saved: Path, growth: Growth, tmp_path: Path) -> No
 def test_of_another_run(growth: Growth, space_of, tmp_path: Path) -> None:
     """Other model, budget, epochs, seed, method, optimizer: each is named, with what it is there and here."""
     space, path = space_of("plain"), tmp_path / "run"
-    method = methods.METHODS["default"]()
+    method = methods.parse_method(PRESETS[0])
     others: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "space": space_of("mlp")},
         "budget": {"budget": Budget(params="40%")},
@@ -300,7 +300,7 @@ def test_of_another_run(growth: Growth, space_of, tmp_path: Path) -> None:
     }
     for what, settings in others.items():
         made = {"name": "plain", "space": space, "epochs": EPOCHS, **settings}
-        Growth(made.pop("name"), made.pop("space"), made.pop("preset", "default"), **made).go(3).save(path)
+        Growth(made.pop("name"), made.pop("space"), made.pop("preset", PRESETS[0]), **made).go(3).save(path)
         refused(growth, path, f"saved by another run: its {what} (is|has) .*, here ")
 
 

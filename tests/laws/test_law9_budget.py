@@ -215,7 +215,7 @@ def test_at_any_length(name: str, epochs: int, steps: int, amount: str) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_in_real_training(name: str, preset: str, budget: Budget) -> None:
-    found = grower(name, budget, 6 if NETS[name].depth else 8, methods.METHODS[preset]())
+    found = grower(name, budget, 6 if NETS[name].depth else 8, methods.parse_method(preset))
     maker = torch.Generator().manual_seed(0)
     for _ in range(found.epochs):
         for _ in range(3):
@@ -244,9 +244,9 @@ def test_every_preset_ends_under_the_cap(preset: str, name: str) -> None:
     """Some presets (the paper's) may end below the budget, none above; exact ones meet it."""
     for amount, epochs in [("50%", 6)] if NETS[name].depth else [("5%", 6), ("50%", 9)]:
         budget = Budget(params=amount, macs=amount)
-        found = driven(name, budget, epochs, methods.METHODS[preset]())
+        found = driven(name, budget, epochs, methods.parse_method(preset))
         assert_capped(found, budget)
-        if isinstance(methods.METHODS[preset]().controller, Exact):
+        if isinstance(methods.parse_method(preset).controller, Exact):
             assert_below_plan(found)
             assert_met(found, budget)
 
@@ -383,7 +383,7 @@ def test_spend_with_parameters_alone(preset: str) -> None:
     least = least_spend("conv", 8, params="36%")
     for asked in (least + 0.005, least + 0.05):
         budget = Budget(params="36%", spend=asked)
-        found = driven("conv", budget, 8, methods.METHODS[preset]())
+        found = driven("conv", budget, 8, methods.parse_method(preset))
         assert found.ledger.spend_frac <= asked
         assert_capped(found, budget)
 

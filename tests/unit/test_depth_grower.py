@@ -86,7 +86,7 @@ def test_blocks_go_too(preset: str, space_of) -> None:
     assert gone, "no block ever left"
 
 
-@pytest.mark.parametrize("preset", ["default", "gates", "paper:counts_draws=no"])
+@pytest.mark.parametrize("preset", ["default:peak=1.2", "gates:peak=1.2", "paper:counts_draws=no"])
 def test_what_is_inactive_does_not_tick(preset: str, space_of) -> None:
     """Units of an absent block take no part: no epoch is counted for their temperature, and none is recorded."""
     torch.manual_seed(0)
@@ -107,7 +107,7 @@ def test_what_is_inactive_does_not_tick(preset: str, space_of) -> None:
             assert name not in grower.records[-1]["temperature"]
             assert name not in grower.records[-1]["temperature_with_absent"]
             assert name not in grower.records[-1]["scores"]
-            if preset == "default":
+            if preset.startswith("default"):
                 assert np.array_equal(scores_of(grower)[name], scores[name]), name
         for name in set(space.groups) - {*inactive, *absent}:
             assert np.array_equal(grower._growth.progress.drawn[name], drawn[name] + masks[name])
@@ -115,7 +115,7 @@ def test_what_is_inactive_does_not_tick(preset: str, space_of) -> None:
     assert seen
 
 
-@pytest.mark.parametrize("preset", ["default", "search"])
+@pytest.mark.parametrize("preset", ["default:peak=1.2", "search"])
 def test_live_blocks_have_evidence(preset: str, space_of) -> None:
     torch.manual_seed(0)
     budget = Budget(params="90%")
@@ -261,7 +261,7 @@ def test_after_the_last_epoch_nothing_of_ours_is_left_but_the_gates(preset: str,
 def test_nobody_listens_after_the_freeze(space_of) -> None:
     """Nothing is decided any more, so nothing is read on the way back."""
     torch.manual_seed(0)
-    growth = Growth("deep_residual", space_of("deep_residual"), epochs=8)
+    growth = Growth("deep_residual", space_of("deep_residual"), "default:peak=1.2", epochs=8)
     last = growth.grower.trajectory.last_decision
     growth.go(growth.steps * (last - 1))
     assert hooks(growth.model)
@@ -273,16 +273,16 @@ def test_nobody_listens_after_the_freeze(space_of) -> None:
 def test_nobody_listens_while_a_plan_only_rises(space_of) -> None:
     """Groups keep their proportions and no unit goes, so importance would decide nothing."""
     torch.manual_seed(0)
-    growth = Growth("deep_residual", space_of("deep_residual"), "default:peak=1:opening=0", epochs=8)
+    growth = Growth("deep_residual", space_of("deep_residual"), "default:opening=0", epochs=8)
     assert not growth.grower._growth.decider.scores_steps(0)
-    falls = Growth("deep_residual", space_of("deep_residual"), epochs=8)
+    falls = Growth("deep_residual", space_of("deep_residual"), "default:peak=1.2", epochs=8)
     assert falls.grower._growth.decider.scores_steps(0)
 
 
 def test_a_copy_by_the_user_does_not_drag_the_grower_along(space_of) -> None:
     """An average of the weights is a deep copy of the model, made while it grows."""
     torch.manual_seed(0)
-    growth = Growth("deep_residual", space_of("deep_residual"), epochs=6).go(6)
+    growth = Growth("deep_residual", space_of("deep_residual"), "default:peak=1.2", epochs=6).go(6)
     twin = copy.deepcopy(growth.model)
     held = [h for m in twin.modules() for h in m._forward_hooks.values()]
     assert not any(getattr(hook, "_block_gates", None) is not None for hook in held)

@@ -55,17 +55,16 @@ class Schedule:
 
     ``start`` and ``peak`` are multiples of the budget; 0 starts with the smallest network, infinity at the peak.
     ``grow_until`` is the progress at which the peak is reached; from ``hold_until`` to ``land_at`` the cost comes down
-    to the budget. The default costs in all what a network of the budget's size costs from the first epoch on: what it
-    saves at the start it spends above the budget. It grows fast, because a unit that comes late has little time to
-    learn, and comes down slowly, which pruning by importance bears and pruning at random does not (docs/log.md).
+    to the budget. The default grows fast, because a unit that comes late has little time to learn, and stays at the
+    budget: rising above it costs more and gains nothing in runs of some length (docs/log.md).
 
     >>> round(Schedule().path(0.0, 0.36).mean(0.0, 1.0), 3)
-    0.36
+    0.335
     """
 
     start: float = number(0.25)
     grow_until: float = number(0.15)
-    peak: float = number(1.2)
+    peak: float = number(1.0)
     hold_until: float = number(0.15)
     land_at: float = number(0.75)
 

@@ -218,7 +218,7 @@ def test_feedback_never_empties_a_group() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("last", [False, True])
 def test_deciding_never_mutates(preset: str, last: bool) -> None:
-    controller: Controller = methods.METHODS[preset]().controller
+    controller: Controller = methods.parse_method(preset).controller
     seen, same = view(last=last), view(last=last)
     controller.decide(seen, np.random.default_rng(0))
     for field in ("scores", "beta", "live", "lived"):

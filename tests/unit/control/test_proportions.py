@@ -110,3 +110,13 @@ def test_the_default_ends_in_the_widths_of_the_balanced_method() -> None:
             grower.step()
         ends[method] = grower.widths
     assert ends["default"] == ends["balanced"]
+
+
+@pytest.mark.parametrize("balance", [0.35, 0.7, 1.0])
+@pytest.mark.parametrize("macs", [0.38, 0.5, 0.6])
+def test_two_caps_are_used_up_together(balance: float, macs: float) -> None:
+    """Unless one cap alone leaves less than the other allows."""
+    alone = residual().shares(widths(residual(), Proportions(balance), params=0.36))["macs"]
+    shares = residual().shares(widths(residual(), Proportions(balance), params=0.36, macs=macs))
+    assert shares["params"] > 0.97 * 0.36
+    assert shares["macs"] > 0.97 * min(macs, alone)

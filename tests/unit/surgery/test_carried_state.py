@@ -212,7 +212,7 @@ def test_a_space_without_states_says_so() -> None:
 # --- with a grower ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", ["default", "gates"])  # the second exchanges units at the same width
+@pytest.mark.parametrize("preset", ["default:peak=1.2", "gates:peak=1.2"])  # the gates exchange units at one width
 @pytest.mark.parametrize("when", ["before it follows", "after it followed"])
 def test_a_grower_carries_states_over_its_steps(when: str, preset: str, tmp_path) -> None:
     """A loop as a user writes it, with a state carried from the first batch to the last, and over a checkpoint."""
@@ -222,7 +222,7 @@ def test_a_grower_carries_states_over_its_steps(when: str, preset: str, tmp_path
         model = MAKERS["lstm"]()
         optimizer = optim.SGD(model.parameters(), lr=0.1)
         budget = meristem.Budget(params="50%")
-        method = meristem.methods.METHODS[preset]()
+        method = meristem.methods.parse_method(preset)
         given = {"budget": budget, "epochs": 6, "carried": 1, "method": method}
         return model, optimizer, meristem.Grower(model, optimizer, TOKENS, **given)
 
