@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -16,8 +17,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 when it worked, 2 when the user must change something, 130 when it was stopped."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the rest of the process)
+    parser = _parser()
     try:
-        args = _parser().parse_args(argv)
+        if not (sys.argv[1:] if argv is None else argv):
+            parser.print_help()
+            return 0
+        args = parser.parse_args(argv)
         module, _, function = args.command.partition(":")
         return int(getattr(importlib.import_module(f"meristem_bench.commands.{module}"), function)(args))
     except MeristemError as error:
@@ -45,8 +50,17 @@ class _Parser(argparse.ArgumentParser):
         raise MeristemError(f"{message}; see {self.prog} --help")
 
 
+class _Version(argparse.Action):
+    """Reads the version of the installed package, and so needs no import of torch."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"meristem {importlib.metadata.version('meristem')}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="meristem", description="Grow neural networks while they train.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_grow(commands.add_parser("grow", help="grow a network while it trains, under a budget", description=_GROW))
     _add_sweep(commands.add_parser("sweep", help="grow under several budgets, beside comparisons", description=_SWEEP))

@@ -16,6 +16,7 @@ Amount = int | float | str
 
 
 SPEND = "spend"  # the cap on the cost of training, beside those on the final network
+FLOPS = "flops"  # another word for macs, of which one is two
 
 
 class Budget:
@@ -23,10 +24,13 @@ class Budget:
 
     An amount is a share of the full model ("36%", or a float up to 1) or an absolute number (a whole number; macs are
     those of one forward pass of the example inputs). ``spend`` is a share of the training cost of the dense run. Every
-    metric of `cost/metrics.py` may be capped by its name. Several caps hold at once.
+    metric of `cost/metrics.py` may be capped by its name, and macs as ``flops``, two to a multiply-add. Several caps
+    hold at once.
 
     >>> Budget(params="36%", spend=0.3)
     Budget(params='36%', spend=0.3)
+    >>> Budget(flops=2_000_000)
+    Budget(macs=1000000)
     >>> print(Budget.parse("params=36%,macs=1000000"))
     params 36%, macs 1,000,000
     """
@@ -38,6 +42,10 @@ class Budget:
         spend: Amount | None = None,
         **others: Amount | None,
     ) -> None:
+        if (flops := others.pop(FLOPS, None)) is not None:
+            if macs is not None:
+                raise BudgetError("a budget names macs or flops, which are two to a multiply-add, not both")
+            macs = _macs_of(flops)
         given = {"params": params, "macs": macs, **others, SPEND: spend}
         if unknown := [name for name in given if name not in (*METRICS, SPEND)]:
             raise BudgetError(f"a budget cannot cap {unknown[0]!r}; {nearest(unknown[0], [*METRICS, SPEND])}")
@@ -56,8 +64,9 @@ class Budget:
         amounts: dict[str, Amount] = {}
         for piece in text.split(","):
             name, equals, amount = (part.strip() for part in piece.partition("="))
-            if name not in (*METRICS, SPEND) or not equals:
-                raise BudgetError(f"the budget {text!r} is not of the form params=36%,macs=50%,spend=30%")
+            if name not in (names := [*METRICS, FLOPS, SPEND]) or not equals:
+                meant = f"; {nearest(name, names)}" if equals else ""
+                raise BudgetError(f"the budget {text!r} is not of the form params=36%,macs=50%,spend=30%{meant}")
             if name in amounts:
                 raise BudgetError(f"the budget {text!r} names {name} twice")
             amounts[name] = amount
@@ -97,11 +106,14 @@ class Budget:
         shares = self.shares_of(prices.dense)
         for name, share in shares.items():
             if share < prices.smallest[name] * (1 - 1e-12):
-                dense = prices.dense[name]
+                dense, amount = prices.dense[name], dict(self.amounts)[name]
+                value, is_share = _value(name, amount)
+                forgotten = not is_share and value <= 100 < dense  # no network of use has so few of anything
+                meant = f"; did you mean {name}={value:g}%?" if forgotten else ""
                 raise BudgetError(
-                    f"the budget of {_text(dict(self.amounts)[name])} {name} cannot be met: the smallest network of "
+                    f"the budget of {_text(amount)} {name} cannot be met: the smallest network of "
                     f"this space has {prices.smallest[name] * dense:,.0f} ({prices.smallest[name]:.2%}), the full one "
-                    f"{dense:,.0f} {METRICS[name].unit}"
+                    f"{dense:,.0f} {METRICS[name].unit}{meant}"
                 )
         return shares
 
@@ -170,6 +182,12 @@ def _value(name: str, amount: Amount) -> tuple[float, bool]:
     if name == SPEND and not is_share:
         raise BudgetError(f"spend={amount!r} must be a share of the dense run's training cost, e.g. '30%'")
     return value, is_share
+
+
+def _macs_of(flops: Amount) -> Amount:
+    """The same as macs: a share is the same share, a number half of it."""
+    value, is_share = _value(FLOPS, flops)
+    return flops if is_share else int(value) // 2
 
 
 def _text(amount: Amount) -> str:

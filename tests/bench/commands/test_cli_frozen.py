@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import subprocess
 import sys
 
@@ -25,6 +26,18 @@ FROZEN = {
     "report": {"RUN", "--out"},
     "trace": {"--depth", "--frozen", "--html", "--input", "--model", "--pin", "--strict"},
 }
+
+
+def test_without_a_command_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "usage: meristem" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"meristem {importlib.metadata.version('meristem')}\n"
 
 
 def subparsers() -> dict[str, argparse.ArgumentParser]:
@@ -52,7 +65,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "required: COMMAND"),
+        (["--verbose"], "required: COMMAND"),
         (["gorw"], "invalid choice: 'gorw'"),
         (["grow", "--epoch", "3"], "unrecognized arguments: --epoch"),
         (["grow", "--epochs"], "argument --epochs: expected one argument"),

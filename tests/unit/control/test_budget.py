@@ -113,6 +113,26 @@ def test_what_is_not_parsed(text: str) -> None:
         Budget.parse(text)
 
 
+def test_flops_are_two_to_a_multiply_add() -> None:
+    assert Budget.parse("flops=50%") == Budget(flops="50%") == Budget(macs="50%")
+    assert Budget(params="36%", flops=2_000_001) == Budget(params="36%", macs=1_000_000)
+    with pytest.raises(BudgetError, match="names macs or flops"):
+        Budget(macs="50%", flops="50%")
+    with pytest.raises(BudgetError, match="flops='much' is not an amount"):
+        Budget(flops="much")
+
+
+def test_a_misspelt_metric_is_told() -> None:
+    with pytest.raises(BudgetError, match="did you mean params"):
+        Budget.parse("parms=36%")
+
+
+def test_a_share_without_its_sign_is_told() -> None:
+    space = meristem.trace(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)), torch.randn(1, 8))
+    with pytest.raises(BudgetError, match=r"the budget of 12 params cannot be met: .*; did you mean params=12%\?"):
+        Budget(params=12).shares(Prices(space))
+
+
 def test_text() -> None:
     """What a user reads, and what a checkpoint compares."""
     assert str(Budget(params=0.36, macs=1_000_000, spend="30%")) == "params 36%, macs 1,000,000, spend 30%"
