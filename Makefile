@@ -7,13 +7,13 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .NOTPARALLEL:
 
 help:
-	@echo "make grow   grow a small network on handwritten digits, about a minute"
+	@echo "make grow   grow a small network on handwritten digits beside a narrow and the full one, two minutes"
 	@echo "make test   run the test-suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make clean  remove the environment and caches"
 
 grow: $(VENV)/.run
-	$(BIN)/meristem grow --report
+	$(BIN)/meristem sweep digits --arms grown,uniform,dense --out runs/digits --report
 
 # One thread each for as many workers as there are cores: most tests are too small for torch to use more.
 test: $(VENV)/.dev

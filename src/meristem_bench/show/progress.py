@@ -53,8 +53,8 @@ class ProgressDisplay:
         if self._done:
             self._region.print_line(f"resumed after epoch {self._done}")
         self._ends = [time.perf_counter()]
-        grows = not run.growth.policies.ignores_budget  # bars that are full and stay so say nothing
-        self._view = GrowerView(grower) if self._region.redraws and not self._plain and grows else None
+        shows_bars = self._region.redraws and not self._plain and grower.method.grows  # bars that stay say nothing
+        self._view = GrowerView(grower) if shows_bars else None
 
     def note(self, text: str) -> None:
         self._region.print_line(text)

@@ -33,12 +33,13 @@ def is_done(study: Study, case: Case, tensorboard: bool) -> bool:
 def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool) -> list[str]:
     """Run the cases one after the other. One that fails does not keep the others from being run."""
     failed_by_reason: dict[str, list[str]] = {}
+    many_runs = len(study.seeds) * len(study.budgets) > 1  # of which bars would be too much to read
     for case in cases:
         if is_done(study, case, tensorboard):  # a direct design may have got its result meanwhile
             continue
         print(f"--- {case.title}  seed {case.seed}", flush=True)
         folder, reason = study.folder(case), "there is no grown network"
-        progress = ProgressDisplay(sys.stdout, plain=True)
+        progress = ProgressDisplay(sys.stdout, plain=many_runs)
         try:
             if study.can_start(case, unfinished=()):
                 folder.path.mkdir(parents=True, exist_ok=True)
