@@ -14,7 +14,7 @@ from meristem import grower_text
 from meristem.control.budget import Budget
 from meristem.control.decider import Decider
 from meristem.control.method import Method
-from meristem.control.trajectory import Trajectory
+from meristem.control.trajectory import RateHint, Trajectory
 from meristem.cost.ledger import Ledger
 from meristem.errors import FileError, MeristemError
 from meristem.growth import Growth
@@ -162,6 +162,14 @@ class Grower:
     def trajectory(self) -> Trajectory:
         """The planned cost of every epoch."""
         return self._growth.decider.trajectory
+
+    @property
+    def rate_hint(self) -> RateHint:
+        """A learning rate that suits the method: a cosine, or, where growth comes late, held until it is over.
+
+        Nothing forces it. ``LambdaLR(optimizer, lambda epoch: grower.rate_hint.factor(epoch / epochs))`` follows it.
+        """
+        return self.trajectory.rate_hint
 
     @property
     def expected_spend_frac(self) -> float:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from meristem.control.method import Method
+from meristem.control.proportions import EVEN
 from meristem.control.text_settings import TextSetting, nested_policies, text_settings
 from meristem.errors import MeristemError, nearest
 
@@ -38,6 +39,8 @@ def changed_by_text(method: Method, name: str, changes: list[str]) -> Method:
 def _settings(method: Method) -> Iterator[tuple[str, TextSetting, Any, tuple[str, ...]]]:
     """Key, declaration, value and the path of fields to the policy that has it; the method's own come first."""
     if not method.grows:
+        if method.proportions != EVEN:  # the one thing that widths follow from where nothing grows
+            yield from _nested_settings(method.proportions, ("proportions",))
         return
     for key, setting in text_settings(method):
         if method.scores.trains_gates or key not in _OF_TRAINED_GATES:

@@ -46,6 +46,11 @@ def word(default: str) -> Any:
     return _field(default, TextSetting(str, str, "a word"))
 
 
+def stairs(default: tuple[tuple[float, float], ...] = ()) -> Any:
+    """A field that holds steps of a height, each from a moment on: ``0.2@0+1@0.6``."""
+    return _field(default, TextSetting(_read_stairs, _write_stairs, "HEIGHT@MOMENT+HEIGHT@MOMENT..., e.g. 0.2@0+1@0.6"))
+
+
 def choice(default: Any, options: Mapping[str, Any]) -> Any:
     """A field that holds one of several policies, each with a name."""
 
@@ -80,6 +85,16 @@ def _read_number(text: str) -> float:
     if value != value:  # "nan" is not a number that anyone means
         raise ValueError(text)
     return value
+
+
+def _read_stairs(text: str) -> tuple[tuple[float, float], ...]:
+    """Pairs of a moment and a height."""
+    pairs = [step.split("@") for step in text.split("+")] if text else []
+    return tuple((_read_number(moment), _read_number(height)) for height, moment in pairs)
+
+
+def _write_stairs(steps: tuple[tuple[float, float], ...]) -> str:
+    return "+".join(f"{height!r}@{moment!r}" for moment, height in steps)
 
 
 def _writable(setting: TextSetting, value: Any) -> bool:

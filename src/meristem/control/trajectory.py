@@ -38,6 +38,31 @@ class MacsAllowance:
         return min(1.0, round(share_left * self.in_step[epoch], 12))
 
 
+_EARLY = 0.25  # of the run, until which a cosine has hardly fallen
+_AFTER_GROWTH = 0.05  # of the run, in which what came last learns at the full rate
+
+
+@dataclass(frozen=True)
+class RateHint:
+    """A learning rate that suits a plan: a cosine, or constant until ``hold_until`` and then down to 0 in a line.
+
+    >>> hint = RateHint(hold_until=0.7)
+    >>> str(hint), hint.factor(0.6), round(hint.factor(0.85), 9)
+    ('held@0.7', 1.0, 0.5)
+    """
+
+    hold_until: float = 0.0
+
+    def factor(self, progress: float) -> float:
+        """What the first learning rate is multiplied by, for `torch.optim.lr_scheduler.LambdaLR`."""
+        if not self.hold_until:
+            return 0.5 * (1 + math.cos(math.pi * progress))
+        return min(1.0, max(0.0, 1 - progress) / (1 - self.hold_until))
+
+    def __str__(self) -> str:
+        return f"held@{self.hold_until:g}" if self.hold_until else "cosine"
+
+
 @dataclass(frozen=True)
 class Trajectory:
     """The highest cost of every epoch, as shares of the dense one."""
@@ -72,6 +97,12 @@ class Trajectory:
         return self.allowance is None and all(
             before[name] <= after[name] * (1 + 1e-9) for before, after in pairwise(later) for name in self.caps
         )
+
+    @property
+    def rate_hint(self) -> RateHint:
+        """What grows under a learning rate that has fallen learns little: the rate is held until growth is over."""
+        until = max((end for path in self.paths.values() for end in path.rises_until()), default=0.0)
+        return RateHint() if until <= _EARLY else RateHint(round(min(0.9, until + _AFTER_GROWTH), 3))
 
     def hardness(self, epoch: int) -> float:
         """How far gates are drawn to 1: not at all at the last decision, fully in the last epoch of growing."""
@@ -115,9 +146,7 @@ def plan_trajectory(
     """
     # Structure is decided at the freeze for the last time, and never after the last epoch.
     last = max(0, min(epochs - 1, int(freeze * epochs + 1e-9)))
-    schedule = replace(
-        schedule, **{name: min(getattr(schedule, name), freeze) for name in ("grow_until", "hold_until", "land_at")}
-    )
+    schedule = schedule.before(freeze)
     caps = budget.shares(prices)
     plan = Trajectory(
         _paths(schedule, caps, prices),
@@ -131,7 +160,7 @@ def plan_trajectory(
     if spend is None:
         return plan
     useful = replace(schedule, peak=min(schedule.peak, 1 / min(caps.values())))  # above it the full network is reached
-    candidates = [replace(plan, paths=_paths(candidate, caps, prices)) for candidate in _slower(useful, freeze)]
+    candidates = [replace(plan, paths=_paths(candidate, caps, prices)) for candidate in useful.slower(freeze)]
     # Each costs at most what the one before costs, and a cost takes a second to work out for a large network.
     kept = bisect_left(candidates, True, key=lambda each: each.expected_spend_frac(prices) <= spend)
     if kept < len(candidates):
@@ -149,15 +178,3 @@ def plan_trajectory(
 
 def _paths(schedule: Schedule, caps: Mapping[str, float], prices: Prices) -> dict[str, CostPath]:
     return {name: schedule.path(prices.smallest[name], cap) for name, cap in caps.items()}
-
-
-def _slower(schedule: Schedule, latest: float) -> list[Schedule]:
-    """The schedule itself, then with less and less of a peak, then growing later and later, up to ``latest``."""
-    steps = 50
-    flat = replace(schedule, peak=1.0, start=0.0)
-    lower = [replace(schedule, peak=1.0 + (schedule.peak - 1.0) * (1 - n / steps)) for n in range(steps + 1)]
-    later = [
-        replace(flat, grow_until=schedule.grow_until + (latest - schedule.grow_until) * n / steps)
-        for n in range(steps + 1)
-    ]
-    return lower + later

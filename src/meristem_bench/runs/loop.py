@@ -28,6 +28,8 @@ from meristem_bench.runs.training import Training, build
 
 Item = TypeVar("Item")
 
+_HIGH_RATE = 0.8  # of the first learning rate, at which what is new still learns quickly
+
 
 def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
     """Start the run in ``folder``, or go on with what lies there. Returns the result, which is also written there."""
@@ -70,7 +72,18 @@ def _notes(training: Training) -> list[str]:
     """What the user of a new run should know before its first step."""
     run, data = training.run, training.data
     warning = warning_before(run, training.grower.space, data.steps(run.batch))
-    return [*training.notes, *([] if warning is None else [warning])]
+    return [*training.notes, *(note for note in (warning, _rate_note(training)) if note is not None)]
+
+
+def _rate_note(training: Training) -> str | None:
+    """That the network still grows while the learning rate falls, where it does."""
+    hint, schedule = training.grower.rate_hint, training.run.optimizer.schedule
+    if not hint.hold_until or schedule.factor(hint.hold_until) > _HIGH_RATE:
+        return None
+    return (
+        f"The network grows until {hint.hold_until:.0%} of the run, where the learning rate has fallen to "
+        f"{schedule.factor(hint.hold_until):.0%}: --set rate={hint} holds it until then"
+    )
 
 
 def train_epoch(training: Training, observer: RunObserver) -> float:

@@ -9,7 +9,8 @@ from typing import Protocol, runtime_checkable
 from meristem.errors import MeristemError
 
 _FORMS = (
-    "cosine, constant, polynomial^0.9, steps/10@0.5,0.75 (divided by 10 at half and at three quarters of the run), or "
+    "cosine, constant, polynomial^0.9, held@0.7 (constant for 0.7 of the run, then down to 0 in a line), "
+    "steps/10@0.5,0.75 (divided by 10 at half and at three quarters of the run), or "
     "decay/2@4/13 (constant for 4 of 13 epochs, then divided by 2 at the start of each other one)"
 )
 
@@ -56,6 +57,23 @@ class Polynomial:
 
     def __str__(self) -> str:
         return f"polynomial^{_text(self.power)}"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Constant until a moment, then falls to 0 in a line: what grows late learns at the full rate.
+
+    >>> Held(0.5).factor(0.4), Held(0.5).factor(0.75), str(Held(0.5))
+    (1.0, 0.5, 'held@0.5')
+    """
+
+    until: float
+
+    def factor(self, progress: float) -> float:
+        return min(1.0, max(0.0, 1 - progress) / (1 - self.until))
+
+    def __str__(self) -> str:
+        return f"held@{_text(self.until)}"
 
 
 @dataclass(frozen=True)
@@ -106,6 +124,9 @@ def parse_lr_schedule(text: str) -> LrSchedule:
     """
     name, _, rest = text.replace("^", "/").partition("/")
     try:
+        if text.startswith("held@"):
+            until = _positive(text.removeprefix("held@"))
+            return Held(until) if until < 1 else _refused(text)
         if name in ("cosine", "constant") and text == name:
             return Cosine() if name == "cosine" else Constant()
         if name == "polynomial":

@@ -33,3 +33,14 @@ def test_a_resumed_run_does_not_say_it_again(tmp_path: Path) -> None:
     again = Watch()
     run_to_end(run, Folder(tmp_path), again)
     assert (again.resumed_at, again.notes) == (1, [])
+
+
+@pytest.mark.parametrize(("rate", "tells"), [("cosine", True), ("held@0.7", False), ("constant", False)])
+def test_growing_under_a_rate_that_has_fallen_is_told(rate: str, tells: bool, tmp_path: Path) -> None:
+    settings = {"epochs": 4, "threads": 1, "method": "default:stairs=0.3@0+1@0.6", "rate": rate}
+    watch = Watch()
+    run_to_end(find_run("digits").with_settings(settings), Folder(tmp_path), watch)
+    assert len(watch.notes) == tells
+    for note in watch.notes:
+        assert note.startswith("The network grows until 65% of the run")
+        assert "--set rate=held@0.65" in note

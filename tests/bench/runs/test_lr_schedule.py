@@ -9,6 +9,7 @@ from meristem_bench.runs.lr_schedule import (
     Constant,
     Cosine,
     Decay,
+    Held,
     LrSchedule,
     Polynomial,
     Steps,
@@ -18,7 +19,8 @@ from meristem_bench.runs.lr_schedule import (
 
 
 @pytest.mark.parametrize(
-    "rate", [Cosine(), Constant(), Polynomial(0.9), Steps(10, (0.5, 0.75)), Steps(5, (0.3,)), Decay(1.15, 14, 55)]
+    "rate",
+    [Cosine(), Constant(), Polynomial(0.9), Steps(10, (0.5, 0.75)), Steps(5, (0.3,)), Decay(1.15, 14, 55), Held(0.7)],
 )
 def test_text_and_back(rate: LrSchedule) -> None:
     assert parse_lr_schedule(str(rate)) == rate
@@ -32,7 +34,20 @@ def test_a_third_of_a_run_is_not_rounded_on_its_way_through_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "cos", "cosine/2", "steps", "steps/10", "steps/0@0.5", "steps/10@0.5,2", "polynomial", "polynomial^x"]
+    "text",
+    [
+        "",
+        "cos",
+        "cosine/2",
+        "steps",
+        "steps/10",
+        "steps/0@0.5",
+        "steps/10@0.5,2",
+        "polynomial",
+        "polynomial^x",
+        "held@1",
+        "held",
+    ],
 )
 def test_what_is_not_understood(text: str) -> None:
     with pytest.raises(MeristemError, match=r"a learning rate cannot follow .*; write cosine"):
@@ -46,7 +61,7 @@ def test_the_paper_divides_at_epochs_80_and_120_of_160() -> None:
 
 
 def test_the_ends() -> None:
-    for rate in (Cosine(), Polynomial(0.9)):
+    for rate in (Cosine(), Polynomial(0.9), Held(0.7)):
         assert rate.factor(0) == 1
         assert rate.factor(1) == 0
 

@@ -9,13 +9,14 @@ import pytest
 
 from meristem.control.method_text import method_settings
 from meristem.control.penalty import PlainSum
+from meristem.control.proportions import Proportions
 from meristem.control.rivals.autogrow import AutoGrow
 from meristem.control.rivals.iss import Lasso
 from meristem.control.scores import WeightNorms
 from meristem.control.temperature import Global
 from meristem.errors import MeristemError
 from meristem.gating.kinds import Concrete, GatePlacement
-from meristem.methods import METHODS, autogrow, default, dense, iss, paper, parse_method, search, uniform
+from meristem.methods import METHODS, autogrow, balanced, default, dense, iss, paper, parse_method, search, uniform
 from meristem.surgery.fresh import VarianceTransfer
 
 
@@ -33,6 +34,8 @@ def test_numbers_are_changed_where_they_belong() -> None:
     assert parse_method("iss:strength=0.02:threshold=1e-3") == iss(Lasso(0.02, 1e-3))
     assert parse_method("autogrow:every=2:threshold=0.1").controller == AutoGrow(every=2, threshold=0.1)
     assert parse_method("default:peak=inf").schedule.peak == math.inf
+    assert parse_method("default:stairs=0.2@0+1@0.6").schedule.stairs == ((0.0, 0.2), (0.6, 1.0))
+    assert parse_method("balanced:balance=0.5") == replace(balanced(), proportions=Proportions(0.5))
 
 
 def test_whatever_can_be_changed_can_be_said() -> None:

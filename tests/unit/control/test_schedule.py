@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -106,3 +107,39 @@ def test_a_course_that_makes_no_sense_is_refused(change: dict[str, float]) -> No
     (name,) = change
     with pytest.raises(MeristemError, match=name):
         Schedule(**change)
+
+
+# --- stairs -------------------------------------------------------------------------------------------------------
+
+
+STAIRS = Schedule(stairs=((0.0, 0.12), (0.4, 0.4), (0.65, 1.0)))
+
+
+def test_stairs_jump_at_their_moments_and_end_at_the_budget() -> None:
+    path = STAIRS.path(0.001, 0.5)
+    assert [path.at(at) for at in (0.01, 0.39, 0.41, 0.64, 0.66, 1.0)] == pytest.approx(
+        [0.06, 0.06, 0.2, 0.2, 0.5, 0.5]
+    )
+    assert path.mean(0, 1) == pytest.approx(0.06 * 0.4 + 0.2 * 0.25 + 0.5 * 0.35)
+
+
+def test_no_stair_is_below_the_smallest_network() -> None:
+    assert STAIRS.path(0.1, 0.5).at(0.2) == pytest.approx(0.1)
+
+
+def test_stairs_after_the_freeze_are_taken_at_it() -> None:
+    assert STAIRS.before(0.5).path(0.001, 0.5).at(0.51) == pytest.approx(0.5)
+
+
+def test_slower_stairs_cost_less_and_less() -> None:
+    means = [each.path(0.001, 0.5).mean(0, 1) for each in STAIRS.slower(0.75)]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(means))
+    assert means[-1] < 0.8 * means[0]
+
+
+@pytest.mark.parametrize(
+    "stairs", [((0.1, 0.2), (0.5, 1.0)), ((0.0, 0.2),), ((0.0, 0.5), (0.5, 0.2), (0.6, 1.0)), ((0.0, 0.5), (1.0, 1.0))]
+)
+def test_what_are_no_stairs(stairs: tuple[tuple[float, float], ...]) -> None:
+    with pytest.raises(MeristemError, match=r"begin at 0, rise, and end with the whole budget"):
+        Schedule(stairs=stairs)

@@ -120,3 +120,19 @@ def test_an_impossible_spend() -> None:
     needs = float(str(error.value).partition("needs ")[2].partition("%")[0]) / 100
     assert 0.25 * 0.3 < needs < 0.3
     plan_trajectory(BOTH.replace(spend=needs), COURSE, prices(), 0.75, 20)
+
+
+def test_the_rate_is_held_where_growth_comes_late() -> None:
+    def hint(schedule: Schedule) -> str:
+        return str(plan_trajectory(BOTH, schedule, prices(), 0.75, 20).rate_hint)
+
+    assert hint(Schedule()) == "cosine"
+    assert hint(Schedule(stairs=((0.0, 0.2), (0.6, 1.0)))) == "held@0.65"
+    assert hint(Schedule(start=1.0, grow_until=0.0)) == "cosine"
+
+
+def test_stairs_give_way_to_a_spend_budget_too() -> None:
+    stairs = Schedule(stairs=((0.0, 0.5), (0.2, 1.0)))
+    free = plan_trajectory(BOTH, stairs, prices(), 0.75, 100).expected_spend_frac(prices())
+    capped = plan_trajectory(Budget(params="40%", macs="30%", spend=0.8 * free), stairs, prices(), 0.75, 100)
+    assert 0.75 * free < capped.expected_spend_frac(prices()) <= 0.8 * free
