@@ -20,12 +20,14 @@ _AXES = (
     ("macs_frac", "macs", "macs of the final network, % of full"),
     ("spend", "spend", "macs of training, % of dense"),
 )
+Arm = tuple[str, Sequence[Experiment]]  # its title, and one experiment a budget
+
 _MARKS = "osD^vPX"
 _MIN_RANGE = 0.005  # of costs, as a share of the full model
 
 
 def tradeoff_figures(experiments: Sequence[Experiment]) -> Iterator[ReportFigure]:
-    """A figure per kind of cost; none if fewer than two experiments are finished.
+    """A figure per kind of cost, and one with all of them; none if fewer than two experiments are finished.
 
     The full model is a line across the figure: at 100 % it would press the others together.
     """
@@ -35,26 +37,56 @@ def tradeoff_figures(experiments: Sequence[Experiment]) -> Iterator[ReportFigure
     if headline is None or len(smaller) < 2:
         return
     arms = group_by_arm(finished)
-    for key, word, label in _AXES:
-        costs = [float(spread(_costs(experiment, key)).mean) for experiment in smaller]
-        if not max(costs) - min(costs) > _MIN_RANGE:  # all in one column: the table shows it better
-            continue
+    full = "; the dashed line is the full model" if len(finished) > len(smaller) else ""
+    bars = f"bars are deviations over seeds{full}"
+    differing = [
+        axis for axis in _AXES if _differ(smaller, axis[0])
+    ]  # others are one column: the table shows it better
+    for key, word, label in differing:
         figure, (axes,) = new_figure(height=3.3)
-        for (title, experiments), colour, mark in zip(arms, colours(len(arms)), cycle(_MARKS), strict=False):
-            points = [_point(experiment, key, headline) for experiment in experiments]
-            if experiments[0].first.is_reference:
-                axes.axhline(points[0][1], color=colour, linewidth=1, linestyle=(0, (5, 2)), label=title)
-            else:
-                _curve(axes, points, title, colour, mark)
-        axes.set_xlabel(label)
+        _draw(axes, arms, key, label, headline)
         axes.set_ylabel(f"test {headline.title}")
         legend(axes)
-        full = "; the dashed line is the full model" if len(finished) > len(smaller) else ""
         caption = (
             f"Each point is an experiment: the {headline.name} of its final networks on the test data against their "
-            f"{word}; bars are deviations over seeds{full}."
+            f"{word}; {bars}."
         )
         yield ReportFigure(f"tradeoff-{word}", f"{capitalised(headline.name)} against {word}", caption, figure)
+    if len(differing) > 1:
+        yield _all_costs(arms, differing, headline, bars)
+
+
+def _all_costs(
+    arms: Sequence[Arm], costs: Sequence[tuple[str, str, str]], headline: TaskMetric, bars: str
+) -> ReportFigure:
+    """The same beside one another: what is gained in one kind of cost may be paid for in another."""
+    figure, panels = new_figure(columns=len(costs), height=3.2, sharey=True)
+    figure.set_figwidth(3.1 * len(costs))
+    for axes, (key, word, _) in zip(panels, costs, strict=True):
+        _draw(axes, arms, key, f"{'training cost' if key == 'spend' else word}, % of full", headline)
+    panels[0].set_ylabel(f"test {headline.title}")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+    caption = (
+        f"The {headline.name} on the test data against every kind of cost at once: one point an experiment; {bars}."
+    )
+    return ReportFigure("tradeoff", f"{capitalised(headline.name)} against every cost", caption, figure, tall=True)
+
+
+def _differ(experiments: Sequence[Experiment], key: str) -> bool:
+    costs = [float(spread(_costs(experiment, key)).mean) for experiment in experiments]
+    return max(costs) - min(costs) > _MIN_RANGE
+
+
+def _draw(axes: Axes, arms: Sequence[Arm], key: str, label: str, headline: TaskMetric) -> None:
+    """A curve for every arm, a line across for the full model."""
+    for (title, experiments), colour, mark in zip(arms, colours(len(arms)), cycle(_MARKS), strict=False):
+        points = [_point(experiment, key, headline) for experiment in experiments]
+        if experiments[0].first.is_reference:
+            axes.axhline(points[0][1], color=colour, linewidth=1, linestyle=(0, (5, 2)), label=title)
+        else:
+            _curve(axes, points, title, colour, mark)
+    axes.set_xlabel(label)
 
 
 def _costs(experiment: Experiment, key: str) -> FloatArray:

@@ -27,7 +27,7 @@ from run_folders import write_run
 
 ALWAYS = {"accuracy", "loss", "cost", "epoch-macs", "total-macs", "seconds"}
 STRUCTURE = {"widths", "stages", "births", "temperature", "architecture"}
-TRADEOFF = {"tradeoff-parameters", "tradeoff-macs", "tradeoff-spend"}
+TRADEOFF = {"tradeoff-parameters", "tradeoff-macs", "tradeoff-spend", "tradeoff"}
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +303,9 @@ def test_the_full_model_is_a_line_across_a_trade_off(tmp_path: Path) -> None:
     assert axes.get_xlim()[1] < 80
     (level,) = (drawn for drawn in axes.lines if drawn.get_label() == "full model")
     assert set(level.get_ydata()) == {100 * reported[2].result["test"]["accuracy"]}  # type: ignore[index]
+    together = figure(list(tradeoff_figures(group_by_experiment(reported))), "tradeoff").figure
+    assert [axes.get_xlabel().split(",")[0] for axes in together.axes] == ["parameters", "macs", "training cost"]
+    assert len(together.legends) == 1
     assert list(tradeoff_figures(group_by_experiment(reported[1:]))) == []  # one point is no trade-off
 
 
