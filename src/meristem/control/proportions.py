@@ -19,16 +19,20 @@ from meristem.space.space import Space
 class Proportions:
     """A group gets a share of its units in proportion to 1 / (cost of its layers) ** ``balance`` (Eq. Proportions).
 
-    The cost of its layers is the mean over the layers that make or read its units, in the full model, in what the
-    budget names. 0 gives every group the same share of its units; in a plain chain of layers 1/2 gives every layer
-    about the same share of the budget; 1/3 is best where a layer's error falls as one over its share of units.
+    The cost of its layers is their cost in the full model, in what the budget names, over their number to the power
+    ``reach``: 1 makes it the mean of the layers that make or read its units, more than 1 favours groups that many
+    layers share, such as a residual stream. A ``balance`` of 0 gives every group the same share of its units; in a
+    plain chain of layers 1/2 gives every layer about the same share of the budget; 1/3 is best where a layer's error
+    falls as one over its share of units.
     """
 
     balance: float = number(1 / 3)
+    reach: float = number(1.0)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.balance < math.inf:
-            raise MeristemError(f"balance must be a number of at least 0, got {self.balance}")
+        for name in ("balance", "reach"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise MeristemError(f"{name} must be a number of at least 0, got {value}")
 
     def multipliers(self, prices: Prices, caps: Mapping[str, float]) -> dict[str, float]:
         """For every group the share of its units over that of the group with the largest share.
@@ -38,7 +42,7 @@ class Proportions:
         """
         if not self.balance or prices.space.stages:
             return dict.fromkeys(prices.space.groups, 1.0)
-        costs = _layer_costs(prices, caps)
+        costs = self._layer_costs(prices, caps)
 
         def shares(weights: Mapping[str, float]) -> dict[str, float]:
             return prices.shares(widths_of(fit(prices, in_proportion(prices.space, self._from(costs, weights)), caps)))
@@ -51,16 +55,14 @@ class Proportions:
         largest = max(shares.values(), default=1.0)
         return {group: share / largest for group, share in shares.items()}
 
-
-def _layer_costs(prices: Prices, caps: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """For every metric the mean cost, in the full model, of the layers that make or read a group's units."""
-    space = prices.space
-    layers = _layers(space)
-    unit_prices = prices.of_unit(space.full, caps)
-    return {
-        name: {group: of_unit[group] * space.full[group] / max(1, layers[group]) for group in space.groups}
-        for name, of_unit in unit_prices.items()
-    }
+    def _layer_costs(self, prices: Prices, caps: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """For every metric what the layers of a group cost in the full model, over their number ** ``reach``."""
+        space = prices.space
+        layers = _layers(space)
+        return {
+            name: {g: of_unit[g] * space.full[g] / max(1, layers[g]) ** self.reach for g in space.groups}
+            for name, of_unit in prices.of_unit(space.full, caps).items()
+        }
 
 
 def _layers(space: Space) -> dict[str, int]:
