@@ -19,7 +19,7 @@ def is_distributed() -> bool:
 
 def broadcast_masks(masks: Mapping[str, BoolArray], device: torch.device) -> Mapping[str, BoolArray]:
     """Return the masks of rank 0 on every rank of a distributed run: replicas of different widths would hang."""
-    if not is_distributed():
+    if not is_distributed() or not masks:
         return masks
     flat = torch.from_numpy(np.concatenate(list(masks.values())).astype(np.uint8)).to(device)
     torch.distributed.broadcast(flat, src=0)

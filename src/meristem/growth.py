@@ -16,7 +16,7 @@ from meristem.cost.ledger import Ledger
 from meristem.distributed import same_on_all_ranks
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, Phase
-from meristem.gating.interfaces import Signals
+from meristem.gating.interfaces import Signals, WeightsOf
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
 from meristem.surgery.live import Live, scale_reads
@@ -80,6 +80,8 @@ class Growth:
                 plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
         self.progress, self.ledger = self.decider.accept(progress, decision), ledger
         self.live.stay() if plan is None else self.live.apply(plan)
+        if decision is not None and decision.zeroed:
+            self.gating.weights(WeightsOf.FILTER).zero_units(decision.zeroed)
         record.update(moves(plan), frozen=plan is None)
         if progress.epoch == self.epochs and self.fine_tune:
             self.gating.fold(self.model)
@@ -108,6 +110,7 @@ class Growth:
                 grows=self.growing,
                 scores=self.decider.scores_steps(epoch),
                 presses=self.decider.decision_follows(epoch),
+                unit_prices=self.decider.unit_prices(self.live.widths),
             )
         )
 

@@ -26,6 +26,7 @@ from meristem.control.proportions import EVEN, Proportions
 from meristem.control.rivals.autogrow import autogrow
 from meristem.control.rivals.iss import iss
 from meristem.control.rivals.l1_pruning import l1_pruning
+from meristem.control.rivals.soft_pruning import soft_pruning
 from meristem.control.schedule import Schedule
 from meristem.control.scores import ConstantScores, RandomScores
 from meristem.control.trained_gates import TrainedGates
@@ -51,6 +52,7 @@ __all__ = [
     "parse_method",
     "random",
     "search",
+    "soft_pruning",
     "uniform",
 ]
 
@@ -178,6 +180,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "autogrow": autogrow,
     "iss": iss,
     "l1": l1_pruning,
+    "soft-pruning": soft_pruning,
 }
 
 

@@ -39,11 +39,15 @@ class View:
 
 @dataclass(frozen=True)
 class Decision:
-    """The units that shall live, what was added to all scores, and the strength of the penalty from now on."""
+    """The units that shall live, what was added to all scores, and the strength of the penalty from now on.
+
+    The filters of ``zeroed`` units are set to zero: they stay, and may recover.
+    """
 
     live: Mapping[str, BoolArray]
     push: float = 0.0
     strength: float = 0.0
+    zeroed: Mapping[str, BoolArray] = field(default_factory=dict)
 
 
 class Controller(Protocol):

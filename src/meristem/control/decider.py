@@ -143,6 +143,16 @@ class Decider:
         """Whether structure is decided at the end of the coming epoch or later."""
         return epoch < self.trajectory.last_decision
 
+    def unit_prices(self, widths: Mapping[str, int]) -> dict[str, float]:
+        """What one more unit of each group costs at these widths, as a share of what the budget allows of it.
+
+        Nothing is priced where no pressure asks for it. Several caps count with equal weights.
+        """
+        if self.method.pressure is None:
+            return {}
+        prices = self.prices.of_unit(widths, self.trajectory.caps).values()
+        return {group: sum(of_unit[group] for of_unit in prices) / len(prices) for group in self.space.groups}
+
     def expected_costs(self, widths: Mapping[str, int]) -> dict[str, Range]:
         """The range of the final network's cost in what the budget does not name; these are its widths if it stays."""
         if not self.method.grows:
@@ -221,7 +231,8 @@ class Decider:
         push, strength = broadcast_numbers((decision.push, decision.strength), device)
         masks = broadcast_masks(decision.live, device)
         inactive = self.space.inactive_groups(masks)
-        return Decision({name: mask for name, mask in masks.items() if name not in inactive}, push, strength)
+        live = {name: mask for name, mask in masks.items() if name not in inactive}
+        return Decision(live, push, strength, broadcast_masks(decision.zeroed, device))
 
     # --- keeping and restoring ---
 

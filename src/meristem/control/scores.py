@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from meristem.control.first_scores import FirstNetwork, OneDrawn
-from meristem.control.text_settings import flag, number
-from meristem.gating.interfaces import GateSource, Signals
+from meristem.control.text_settings import choice, number
+from meristem.gating.interfaces import GateSource, Signals, WeightsOf
 from meristem.gating.kinds import GateKind
 from meristem.space.arrays import BoolArray, FloatArray
 
@@ -166,10 +166,10 @@ class _Random(_Constant):
 
 @dataclass(frozen=True)
 class WeightNorms:
-    """A unit's score is the p-norm of its weights, of all of them or of the filter that makes it (``only_made``)."""
+    """A unit's score is the p-norm of its weights, of all of them or of those that ``of`` names."""
 
     p: float = number(2.0)
-    only_made: bool = flag(False)
+    of: WeightsOf = choice(WeightsOf.UNIT, {each.value: each for each in WeightsOf})
     trains_gates = False
 
     def keeper(self, start: ScoresStart) -> ScoreKeeper:
@@ -181,4 +181,4 @@ class _Norms(NoSteps):
         self._policy = policy
 
     def scores(self, signals: Signals) -> dict[str, FloatArray]:
-        return signals.norms(self._policy.p, self._policy.only_made)
+        return signals.norms(self._policy.p, self._policy.of)

@@ -18,6 +18,7 @@ from meristem.control.controller import widths_of
 from meristem.control.decider import Decider, LiveUnits
 from meristem.control.method import Method
 from meristem.errors import MeristemError
+from meristem.gating.interfaces import WeightsOf
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
@@ -40,7 +41,7 @@ class _Silence:
     def pull(self) -> Tensor:
         raise AssertionError("a simulation takes no steps")
 
-    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
+    def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
         raise MeristemError("a method that scores units by their trained weights cannot be simulated; train it instead")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 FORWARD_AND_BACKWARD = 3  # a training step costs three forward passes: one forward, two for backward
 
 # Stages that runs have. A method may name others: a stage is a key of `Ledger.by_stage`, nothing more.
-PRE_TRAIN, SEARCH, GROW, FINE_TUNE = "pre-train", "search", "grow", "fine-tune"
+PRE_TRAIN, SEARCH, PRUNE, GROW, FINE_TUNE = "pre-train", "search", "prune", "grow", "fine-tune"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn, optim
 from torch.utils.hooks import RemovableHandle
 
 from meristem.gating.block_gates import BlockGates
-from meristem.gating.interfaces import GateSource, Pressure, Signals
+from meristem.gating.interfaces import GateSource, Pressure, Signals, WeightsOf
 from meristem.gating.kinds import GatePlacement
 from meristem.gating.opening import Opening
 from meristem.gating.placement import gate_slots
@@ -37,6 +37,7 @@ class Phase:
     grows: bool  # it is one of growing, not of fine-tuning
     scores: bool  # a decision may still use what its steps say
     presses: bool  # a decision is still to come at the end of a later epoch
+    unit_prices: Mapping[str, float] = field(default_factory=dict)  # of one more unit of each group, for a pressure
 
 
 class LiveSignals:
@@ -49,8 +50,8 @@ class LiveSignals:
         pull = self._gating.pulls()
         return pull if self._grad_scale is None else pull / self._grad_scale.to(pull.device)
 
-    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
-        return self._gating.weights(only_made).norms(p)
+    def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
+        return self._gating.weights(of).norms(p)
 
 
 class Gating:
@@ -77,7 +78,8 @@ class Gating:
         self._opening = Opening(opening_epochs, open_at_start)
         self.first_lr = float(optimizer.param_groups[0]["lr"])
         self._pressure, self._pressing, self._scoring = pressure, False, False
-        self._weights: dict[bool, UnitWeights] = {}
+        self._weights: dict[WeightsOf, UnitWeights] = {}
+        self._unit_prices: Mapping[str, float] = {}
         self._block_gates = BlockGates(live, source.gates, self._opening)
         self._unit_gates = Gates(live, source.gates, slots) if source.scales_gates else None
         self.pulls = Pulls(live, slots, self._block_gates)
@@ -88,6 +90,7 @@ class Gating:
         self._hook_optimizer(phase.trains)
         self._scoring = phase.scores and self._source.reads_steps
         self._pressing = phase.presses and self._pressure is not None
+        self._unit_prices = phase.unit_prices
         if phase.grows and (self._scoring or self._source.scales_gates or not self._opening.done):
             self._block_gates.attach()
         else:
@@ -109,11 +112,11 @@ class Gating:
         """What can be asked between two steps."""
         return LiveSignals(self)
 
-    def weights(self, only_made: bool = False) -> UnitWeights:
-        """The weights of every unit, or of the filters that make them."""
-        if only_made not in self._weights:
-            self._weights[only_made] = UnitWeights(self._live, only_made)
-        return self._weights[only_made]
+    def weights(self, of: WeightsOf = WeightsOf.UNIT) -> UnitWeights:
+        """The weights of every unit, or those of them that are named."""
+        if of not in self._weights:
+            self._weights[of] = UnitWeights(self._live, of)
+        return self._weights[of]
 
     @property
     def scoring(self) -> bool:
@@ -187,7 +190,7 @@ class Gating:
         if _has_closure(args, kwargs):
             self._listen()
         if self._pressing and self._pressure is not None:
-            self._pressure.after_step(self.weights())
+            self._pressure.after_step(self.weights(self._pressure.acts_on))
 
     @torch.no_grad()
     def _listen(self) -> None:
@@ -199,7 +202,7 @@ class Gating:
     def _press(self, grad_scale: Tensor | None = None) -> None:
         if self._pressing and self._pressure is not None:
             with torch.no_grad():
-                self._pressure.before_step(self.weights(), grad_scale)
+                self._pressure.before_step(self.weights(self._pressure.acts_on), self._unit_prices, grad_scale)
 
     def _pressed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def call() -> Any:

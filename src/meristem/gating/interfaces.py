@@ -5,11 +5,21 @@ Protocols alone. Policies in `control` are written against them, `gating/gating.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import Protocol
 
 from torch import Tensor
 
 from meristem.space.arrays import FloatArray
+
+
+class WeightsOf(Enum):
+    """Which weights of a unit count."""
+
+    UNIT = "all"  # that touch it, where it is made, passed along and read
+    FILTER = "filter"  # the filter that makes it
+    SCALE = "scale"  # the scales of the norms that pass it along, or, if there are none, the filter
 
 
 class Signals(Protocol):
@@ -19,11 +29,8 @@ class Signals(Protocol):
         """g * dL/dg of all live units at this optimizer step, in one tensor, groups in the order of the space."""
         ...
 
-    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
-        """The p-norm of the weights of every unit: 0 for units that are not live, infinite where it has no weights.
-
-        All weights that touch a unit count, or, with ``only_made``, those of the filter that makes it.
-        """
+    def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
+        """The p-norm of the weights of every unit: 0 for units that are not live, infinite where it has no weights."""
         ...
 
 
@@ -52,6 +59,10 @@ class WeightsByUnit(Protocol):
         """The sum of |w|^p over the weights of every unit, in one flat tensor."""
         ...
 
+    def by_group(self, values: Mapping[str, float]) -> Tensor:
+        """The number of its group for every unit, in one flat tensor."""
+        ...
+
     def add_decay(self, factors: Tensor) -> None:
         """Add factor * w to the gradient of every weight, for each unit that it belongs to."""
         ...
@@ -64,8 +75,16 @@ class WeightsByUnit(Protocol):
 class Pressure(Protocol):
     """What acts on weights at every step until the last decision, beside the task's gradient: a lasso, say."""
 
-    def before_step(self, weights: WeightsByUnit, grad_scale: Tensor | None) -> None:
-        """Gradients are final and the optimizer is about to step; ``grad_scale`` is what they are multiplied with."""
+    @property
+    def acts_on(self) -> WeightsOf:
+        """The weights that are handed to it."""
+        ...
+
+    def before_step(self, weights: WeightsByUnit, unit_prices: Mapping[str, float], grad_scale: Tensor | None) -> None:
+        """Gradients are final and the optimizer is about to step; ``grad_scale`` is what they are multiplied with.
+
+        ``unit_prices`` say for every group what one more unit costs now, in what the budget names.
+        """
         ...
 
     def after_step(self, weights: WeightsByUnit) -> None:

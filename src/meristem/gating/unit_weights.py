@@ -2,21 +2,24 @@
 
 The weights of a unit are all that touch it, where it is made, passed along and read: every position that it owns in the
 parameters of two or more dimensions, and in those it is read by. Biases and the vectors of norms are not among them. A
-weight between two units belongs to both; one that a unit owns twice, of a recurrent cell say, counts once.
+weight between two units belongs to both; one that a unit owns twice, of a recurrent cell say, counts once. `WeightsOf`
+names parts of them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from meristem.space.arrays import FloatArray, IntArray
-from meristem.space.space import Role, Space
+from meristem.gating.interfaces import WeightsOf
+from meristem.space.arrays import BoolArray, FloatArray, IntArray
+from meristem.space.paths import split_path
+from meristem.space.space import Role, Site, Space
 from meristem.surgery.live import Live
 
 
@@ -46,10 +49,10 @@ class _Weight:
 
 
 class UnitWeights:
-    """The weights of the live units of a model, or, with ``only_made``, only those of the filters that make them."""
+    """The weights of the live units of a model, or some of them."""
 
-    def __init__(self, live: Live, only_made: bool = False) -> None:
-        self._live, self._only_made = live, only_made
+    def __init__(self, live: Live, of: WeightsOf = WeightsOf.UNIT) -> None:
+        self._live, self._dims = live, _DIMS[of](live.space)
         self._version, self._size = -1, 0
         self._places: dict[str, IntArray] = {}  # of the units of each group that has weights
         self._weights: list[_Weight] = []
@@ -69,8 +72,8 @@ class UnitWeights:
     def power_sums(self, p: float) -> Tensor:
         """The sum of |w|^p over each unit's weights, in one flat list."""
         self._refresh()
-        first = next((weight.values for weight in self._weights), torch.empty(0))
-        total = torch.zeros(self._size, device=first.device, dtype=torch.promote_types(first.dtype, torch.float32))
+        dtype = next((weight.values.dtype for weight in self._weights), torch.float32)
+        total = torch.zeros(self._size, device=self._device, dtype=torch.promote_types(dtype, torch.float32))
         for weight in self._weights:
             values = weight.values.detach().to(total.dtype)
             powers = values.square() if p == 2 else values.abs() ** p
@@ -83,6 +86,14 @@ class UnitWeights:
                 picked = share.front(powers)[share.at].reshape(len(share.place), -1)
                 _add(total, share, picked.sum(1))
         return total
+
+    def by_group(self, values: Mapping[str, float]) -> Tensor:
+        """The number of its group for every unit, in one flat list."""
+        self._refresh()
+        flat = np.zeros(self._size, dtype=np.float32)
+        for name, places in self._places.items():
+            flat[places[self._live.active[name]]] = values[name]
+        return torch.from_numpy(flat).to(self._device)
 
     @torch.no_grad()
     def add_decay(self, factors: Tensor) -> None:
@@ -106,6 +117,19 @@ class UnitWeights:
                 share.front(values.grad).index_put_(share.at, share.sign * slope * picked, accumulate=True)
 
     @torch.no_grad()
+    def zero_units(self, units: Mapping[str, BoolArray]) -> None:
+        """Set all weights of these units to zero; the masks are over all units of a group, live or not."""
+        self._refresh()
+        chosen = torch.zeros(self._size, dtype=torch.bool)
+        for name, places in self._places.items():
+            chosen[torch.from_numpy(places[units[name] & self._live.active[name]])] = True
+        for weight in self._weights:
+            for dim, shares in weight.single.items():
+                for share in shares:
+                    at = share.at[0][chosen[share.place.cpu()].to(share.at[0].device)]
+                    weight.values.index_fill_(dim, at, 0.0)
+
+    @torch.no_grad()
     def zero_below(self, threshold: float) -> None:
         """Set weights of at most the threshold to zero."""
         self._refresh()
@@ -119,7 +143,7 @@ class UnitWeights:
         if self._version == live.version:
             return
         self._weights, self._places, self._version, self._size = [], {}, live.version, index.size
-        for name, dims in _dims_of_weights(live.space, self._only_made).items():
+        for name, dims in self._dims.items():
             values = live.tree.tensor(name)
             if not values.numel():  # of an absent block
                 continue
@@ -132,20 +156,65 @@ class UnitWeights:
                     (single.setdefault(share.dims[0], []) if len(share.dims) == 1 else several).append(share)
             self._weights.append(_Weight(values, single, several))
 
+    @property
+    def _device(self) -> torch.device:
+        return next((weight.values.device for weight in self._weights), torch.device("cpu"))
+
 
 def _add(total: Tensor, share: _Share, values: Tensor) -> None:
     total.index_add_(0, share.place.to(total.device), values.to(total.device), alpha=share.sign)
 
 
-def _dims_of_weights(space: Space, only_made: bool) -> dict[str, set[int]]:
-    """Parameters of two or more dimensions, and those that read units, with the dimensions in which units count."""
-    dims: dict[str, set[int]] = {}
+Dims = dict[str, set[int]]  # for each tensor the dimensions in which units count
+
+
+def _all_weights(space: Space) -> Dims:
+    """Parameters of two or more dimensions, and those that read units."""
+    return {site.tensor: set(range(len(space.tensors[site.tensor].shape))) for site in _weight_sites(space)}
+
+
+def _filters(space: Space) -> Dims:
+    """Parameters of two or more dimensions where they make units."""
+    dims: Dims = {}
+    for site in _weight_sites(space):
+        if Role.OUT in site.roles:
+            dims.setdefault(site.tensor, set()).add(site.dim)
+    return dims
+
+
+def _scales(space: Space) -> Dims:
+    """The scales of norms; for groups that pass through none of them, the filters."""
+    dims: Dims = {}
+    scaled: set[str] = set()
     for site in space.sites:
         tensor = space.tensors[site.tensor]
-        is_weight = tensor.is_parameter and (len(tensor.shape) > 1 or Role.IN in site.roles)
-        if is_weight and (Role.OUT in site.roles or not only_made):
-            dims.setdefault(site.tensor, set()).update([site.dim] if only_made else range(len(tensor.shape)))
+        if tensor.is_parameter and len(tensor.shape) == 1 and site.roles == {Role.ALONG} and _is_scale(site.tensor):
+            dims[site.tensor] = {site.dim}
+            scaled.update(part.group for part in space.unit_parts(site.axis))
+    for name, among in _filters(space).items():
+        axes = space.axes(name)
+        left = {dim for dim in among if not scaled.intersection(part.group for part in space.unit_parts(axes[dim]))}
+        if left:
+            dims[name] = left
     return dims
+
+
+def _is_scale(tensor: str) -> bool:
+    return split_path(tensor)[1] == "weight"  # as every norm of torch calls it; its shift is called bias
+
+
+def _weight_sites(space: Space) -> Iterator[Site]:
+    for site in space.sites:
+        tensor = space.tensors[site.tensor]
+        if tensor.is_parameter and (len(tensor.shape) > 1 or Role.IN in site.roles):
+            yield site
+
+
+_DIMS: Mapping[WeightsOf, Callable[[Space], Dims]] = {
+    WeightsOf.UNIT: _all_weights,
+    WeightsOf.FILTER: _filters,
+    WeightsOf.SCALE: _scales,
+}
 
 
 def _owners(live: Live, tensor: str, dims: set[int]) -> dict[str, list[tuple[int, IntArray]]]:

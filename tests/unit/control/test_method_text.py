@@ -15,6 +15,7 @@ from meristem.control.rivals.iss import Lasso
 from meristem.control.scores import WeightNorms
 from meristem.control.temperature import Global
 from meristem.errors import MeristemError
+from meristem.gating.interfaces import WeightsOf
 from meristem.gating.kinds import Concrete, GatePlacement
 from meristem.methods import METHODS, autogrow, balanced, default, dense, iss, paper, parse_method, search, uniform
 from meristem.surgery.fresh import VarianceTransfer
@@ -59,7 +60,7 @@ def test_choices_are_reached_by_their_names() -> None:
     assert parse_method("default:fresh=variance-transfer").fresh == VarianceTransfer()
     assert parse_method("iss:compact=no") == iss(compact=False)
     assert parse_method("autogrow:metric=val_perplexity").controller == AutoGrow(metric="val_perplexity")
-    assert parse_method("l1:p=2:only_made=no").scores == WeightNorms(p=2.0, only_made=False)
+    assert parse_method("l1:p=2:of=all").scores == WeightNorms(p=2.0, of=WeightsOf.UNIT)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from meristem.control.penalty import MeanPerGroup, Penalty, PlainSum
 from meristem.control.scores import EpochStart, RandomScores, ScoreKeeper, Scores, ScoresStart
 from meristem.control.trained_gates import TrainedGates
 from meristem.cost.price import Prices
+from meristem.gating.interfaces import WeightsOf
 from meristem.gating.kinds import Concrete, GateKind, Open, Sigmoid
 from meristem.gating.pulls import Pulls
 from meristem.space.arrays import BoolArray, FloatArray
@@ -50,7 +51,7 @@ class Given:
     def pull(self) -> Tensor:
         return self._pull
 
-    def norms(self, p: float, only_made: bool = False) -> dict[str, FloatArray]:
+    def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
         raise AssertionError("not asked for")
 
 

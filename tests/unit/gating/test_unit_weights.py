@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_the_formula(name: str, small: bool, space_of: S
         if number % 2:  # the others have no gradient yet
             parameter.grad = torch.randn(parameter.shape, generator=maker, dtype=parameter.dtype)
         before[key] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
-    Lasso(STRENGTH).before_step(weights, None)
+    Lasso(STRENGTH).before_step(weights, {}, None)
     for key, parameter in model.named_parameters():
         known = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         wanted = torch.zeros_like(parameter) if expected[key] is None else expected[key]

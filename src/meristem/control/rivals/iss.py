@@ -7,6 +7,7 @@ weights are all zero is dead. The authors' network has two layers of an LSTM; he
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from meristem.control.schedule import Schedule
 from meristem.control.scores import WeightNorms
 from meristem.control.text_settings import flag, number
 from meristem.errors import MeristemError
-from meristem.gating.interfaces import WeightsByUnit
+from meristem.gating.interfaces import WeightsByUnit, WeightsOf
 from meristem.space.arrays import BoolArray, FloatArray
 
 _EPSILON = 1e-8  # under the root, so that it has a slope at zero
@@ -56,13 +57,15 @@ class Lasso:
     strength: float = number(0.00245)
     threshold: float = number(1e-4)
 
+    acts_on = WeightsOf.UNIT
+
     def __post_init__(self) -> None:
         for name in ("strength", "threshold"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise MeristemError(f"the {name} of a lasso must be a number of at least 0, got {value!r}")
 
-    def before_step(self, weights: WeightsByUnit, grad_scale: Tensor | None) -> None:
+    def before_step(self, weights: WeightsByUnit, unit_prices: Mapping[str, float], grad_scale: Tensor | None) -> None:
         slopes = self.strength / (weights.power_sums(2.0) + _EPSILON).sqrt()
         weights.add_decay(slopes if grad_scale is None else slopes * grad_scale.to(slopes.device))
 

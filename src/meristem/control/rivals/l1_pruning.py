@@ -12,6 +12,7 @@ from meristem.control.proportions import EVEN
 from meristem.control.schedule import Schedule
 from meristem.control.scores import WeightNorms
 from meristem.cost.ledger import FINE_TUNE, PRE_TRAIN
+from meristem.gating.interfaces import WeightsOf
 
 
 def l1_pruning(pretrain: float = 0.5) -> Method:
@@ -21,7 +22,7 @@ def l1_pruning(pretrain: float = 0.5) -> Method:
     ``l1:freeze=0.7``.
     """
     return Method(
-        scores=WeightNorms(p=1.0, only_made=True),
+        scores=WeightNorms(p=1.0, of=WeightsOf.FILTER),
         controller=Exact(InStep()),
         proportions=EVEN,
         schedule=Schedule(start=math.inf, grow_until=0.0, peak=math.inf, hold_until=1.0, land_at=1.0),

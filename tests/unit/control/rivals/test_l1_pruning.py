@@ -8,6 +8,7 @@ import torch
 
 from growing import Growth
 from meristem import Budget, methods
+from meristem.gating.interfaces import WeightsOf
 from meristem.gating.unit_weights import UnitWeights
 from meristem.surgery.live import Live
 from zoo import ZOO
@@ -43,7 +44,7 @@ def test_norms_of_filters_alone(space_of) -> None:
     """The L1 norm of what makes a unit: rows of the weight, whatever reads the unit."""
     model, _ = ZOO["plain"].build()
     space = space_of("plain")
-    norms = UnitWeights(Live(model, space), only_made=True).norms(1.0)
+    norms = UnitWeights(Live(model, space), WeightsOf.FILTER).norms(1.0)
     for name in space.groups:
         makers = space.coupled(name)[0]
         weights = [model.get_submodule(maker).weight.detach() for maker in makers]
