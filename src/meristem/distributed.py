@@ -36,6 +36,13 @@ def broadcast_numbers(numbers: Sequence[float], device: torch.device) -> list[fl
     return [float(number) for number in flat]
 
 
+def mean_of_numbers(numbers: Sequence[float], device: torch.device) -> list[float]:
+    """Return the mean of each number over the ranks of a distributed run."""
+    if not is_distributed():
+        return list(numbers)
+    return [float(number) for number in mean_over_ranks(torch.tensor(numbers, dtype=torch.float32, device=device))]
+
+
 def same_on_all_ranks(tensors: Iterable[Tensor]) -> bool:
     """Tell whether every rank of a distributed run has these tensors bit for bit."""
     if not is_distributed():

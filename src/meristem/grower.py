@@ -17,6 +17,7 @@ from meristem.control.method import Method
 from meristem.control.trajectory import RateHint, Trajectory
 from meristem.cost.ledger import Ledger
 from meristem.errors import FileError, MeristemError
+from meristem.gating.loss_under_noise import HeldOutLoss
 from meristem.growth import Growth
 from meristem.history import History, Record
 from meristem.io import checkpoint
@@ -38,7 +39,9 @@ class Grower:
     absolute; without it a step counts as one forward and backward pass of the example inputs. ``steps_per_epoch`` lets
     methods that train gates pace themselves in the first epoch; without it they learn it there. ``history`` is a file
     the records are appended to. ``carried`` says where the state is that the model returns and is given back,
-    and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`.
+    and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`. ``held_out_loss`` returns the
+    mean loss of the model it is called with on samples that are held out from training; methods that test widths
+    (``"noise-test"``) call it a few times in a run, and what that costs is on the ledger.
     """
 
     def __init__(  # noqa: PLR0913
@@ -58,6 +61,7 @@ class Grower:
         history: str | Path | None = None,
         carried: int | str | None = None,
         frozen: Frozen = "pin",
+        held_out_loss: HeldOutLoss | None = None,
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
@@ -74,12 +78,13 @@ class Grower:
         space = trace(self.model, example_inputs, carried=carried, frozen=frozen) if space is None else space
         self.space = checks.agreed_space(space, carried)
         checks.check_method(self.method, self.space, model)
+        checks.check_held_out_loss(self.method, held_out_loss)
         self.history = History(history)
         decider = Decider(self.method, self.space, self.budget, self.epochs, self.fine_tune, self.seed)
         decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
-        step_samples = checks.samples_of_a_step(example_inputs, batch_size)
+        samples = checks.samples_of(example_inputs, batch_size)
         checks.refuse_when_stale(model)
-        self._growth = Growth(self.model, optimizer, decider, self.seed, step_samples)
+        self._growth = Growth(self.model, optimizer, decider, self.seed, samples, held_out_loss)
 
     def step(self, **metrics: float) -> Record:
         """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""

@@ -17,6 +17,7 @@ from meristem.control.method import Method
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
+from meristem.growth import Samples
 from meristem.methods import default, parse_method
 from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
@@ -151,16 +152,31 @@ def _check_reach_of_gates(method: Method, space: Space, model: nn.Module) -> Non
                 )
 
 
-def samples_of_a_step(example_inputs: Any, batch_size: int | None) -> float:
-    """How many times the example inputs' samples one step sees."""
-    if batch_size is None:
-        return 1.0
+def samples_of(example_inputs: Any, batch_size: int | None) -> Samples:
+    """How many samples the example inputs have, and a step; without a batch size a step sees as many as they have."""
     first = example_inputs[0] if isinstance(example_inputs, (tuple, list)) and example_inputs else example_inputs
-    if not isinstance(first, torch.Tensor) or not first.dim():
+    has_samples = isinstance(first, torch.Tensor) and first.dim() > 0
+    if batch_size is None:
+        return Samples(len(first), len(first)) if has_samples else Samples(1, 1)
+    if not has_samples:
         raise MeristemError(
             "batch_size needs example_inputs whose first entry is a tensor of samples, to know what one sample costs"
         )
-    return batch_size / first.shape[0]
+    return Samples(len(first), batch_size)
+
+
+def check_held_out_loss(method: Method, held_out_loss: Any) -> None:
+    """Refuse a method that tests widths on held-out data, if there are none."""
+    if held_out_loss is not None and not callable(held_out_loss):
+        raise MeristemError(
+            f"held_out_loss must be a function of a model that returns its mean loss, got "
+            f"{type(held_out_loss).__name__}"
+        )
+    if method.width_test is not None and held_out_loss is None:
+        raise MeristemError(
+            "this method tests widths on held-out data: give held_out_loss=, a function that returns the mean loss of "
+            "the model it is called with, on a few hundred samples that the model is not trained on"
+        )
 
 
 def as_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,38 @@ from meristem.distributed import same_on_all_ranks
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, Phase
 from meristem.gating.interfaces import Signals, WeightsOf
+from meristem.gating.loss_under_noise import HeldOutLoss, LossUnderNoise
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
 from meristem.surgery.live import Live, scale_reads
 
 
+@dataclass(frozen=True)
+class Samples:
+    """How many samples the example inputs have, and how many one optimizer step sees."""
+
+    example: int
+    step: int
+
+    @property
+    def examples_per_step(self) -> float:
+        return self.step / self.example
+
+
 class Growth:
     """The live model of a run, its decider, its gates, how far it is and what it has cost.
 
-    ``seed`` is that of fresh blocks whose start is drawn, ``step_samples`` how many times the samples of the example
-    inputs one optimizer step sees.
+    ``seed`` is that of fresh blocks whose start is drawn.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: optim.Optimizer, decider: Decider, seed: int, step_samples: float
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        decider: Decider,
+        seed: int,
+        samples: Samples,
+        held_out_loss: HeldOutLoss | None = None,
     ) -> None:
         self.model, self.optimizer, self.decider, method = model, optimizer, decider, decider.method
         self.epochs, self.fine_tune = decider.epochs, decider.fine_tune
@@ -38,7 +57,8 @@ class Growth:
         if method.start.native_scale:
             scale_reads(self.live)
         self.progress = self.decider.first_progress
-        self.ledger = Ledger(self.decider.prices.dense["macs"] * step_samples)
+        self._samples = samples
+        self.ledger = Ledger(self.decider.prices.dense["macs"] * samples.examples_per_step)
         self.gating = Gating(
             self.live,
             optimizer,
@@ -48,6 +68,8 @@ class Growth:
             opening_epochs=method.opening,
             pressure=method.pressure,
         )
+        if held_out_loss is not None:
+            self.gating.loss_under_noise = LossUnderNoise(self.live, held_out_loss)
         self._clock = time.perf_counter()
         self._begin_epoch(decider.strength)
 
@@ -78,7 +100,9 @@ class Growth:
             plan = None
             if decision is not None:
                 plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
-        self.progress, self.ledger = self.decider.accept(progress, decision), ledger
+            evaluated = signals.evaluated_samples
+        self.progress = self.decider.accept(progress, decision)
+        self.ledger = ledger.after_evaluating(evaluated / self._samples.step, macs_frac) if evaluated else ledger
         self.live.stay() if plan is None else self.live.apply(plan)
         if decision is not None and decision.zeroed:
             self.gating.weights(WeightsOf.FILTER).zero_units(decision.zeroed)

@@ -30,6 +30,7 @@ from meristem.control.rivals.soft_pruning import soft_pruning
 from meristem.control.schedule import Schedule
 from meristem.control.scores import ConstantScores, RandomScores
 from meristem.control.trained_gates import TrainedGates
+from meristem.control.width_test import NoiseTest
 from meristem.errors import MeristemError, nearest
 from meristem.gating.kinds import Sigmoid
 from meristem.surgery.fresh import AsBuilt
@@ -45,6 +46,7 @@ __all__ = [
     "iss",
     "l1_pruning",
     "method_settings",
+    "noise_test",
     "paper",
     "paper_nas",
     "paper_random",
@@ -69,6 +71,11 @@ def search() -> Method:
     (``grace_epochs=0``).
     """
     return Method(scores=Importance(grace_epochs=0), controller=Exact(ImportancePerPrice()))
+
+
+def noise_test() -> Method:
+    """The default whose groups become wider where the held-out loss minds noise most (Network Adjustment)."""
+    return Method(width_test=NoiseTest())
 
 
 def random() -> Method:
@@ -167,6 +174,7 @@ def direct(widths: Mapping[str, int] | None = None) -> Method:
 METHODS: Mapping[str, Callable[[], Method]] = {
     "default": default,
     "search": search,
+    "noise-test": noise_test,
     "random": random,
     "gates": gates,
     "paper": paper,

@@ -41,13 +41,15 @@ class View:
 class Decision:
     """The units that shall live, what was added to all scores, and the strength of the penalty from now on.
 
-    The filters of ``zeroed`` units are set to zero: they stay, and may recover.
+    The filters of ``zeroed`` units are set to zero: they stay, and may recover. ``multipliers`` are the proportions of
+    groups from now on; empty: as before.
     """
 
     live: Mapping[str, BoolArray]
     push: float = 0.0
     strength: float = 0.0
     zeroed: Mapping[str, BoolArray] = field(default_factory=dict)
+    multipliers: Mapping[str, float] = field(default_factory=dict)
 
 
 class Controller(Protocol):

@@ -19,7 +19,7 @@ from meristem.control.trajectory import plan_trajectory
 from meristem.control.unnamed_cost import Range, in_step_range, possible_range
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
-from meristem.distributed import broadcast_masks, broadcast_numbers
+from meristem.distributed import broadcast_masks, broadcast_numbers, mean_of_numbers
 from meristem.gating.interfaces import Signals
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
@@ -88,6 +88,7 @@ class Decider:
         self.trajectory = plan_trajectory(
             budget, method.schedule, self.prices, method.freeze, epochs, fine_tune, method.proportions
         )
+        self.multipliers: Mapping[str, float] = self.trajectory.multipliers  # the proportions of groups
         self.first_units = method.start.units(self.prices, self.trajectory)
         self.rng = np.random.default_rng(seed)
         masks = {name: np.isin(np.arange(group.units), self.first_units[name]) for name, group in space.groups.items()}
@@ -116,6 +117,7 @@ class Decider:
         if decision is None:
             return progress
         self.keeper.push(decision.push)
+        self.multipliers = decision.multipliers or self.multipliers
         return progress.with_drawn(decision.live) if self.method.counts_draws else progress
 
     def growing(self, epoch: int) -> bool:
@@ -135,9 +137,14 @@ class Decider:
 
         Where groups keep their proportions, scores choose the units that go: in a plan that only rises there are none.
         """
-        if self.method.controller.keeps_proportions and self.trajectory.only_rises(epoch):
+        if self.widths_follow_from_budget and self.trajectory.only_rises(epoch):
             return False
         return epoch <= self.trajectory.last_decision
+
+    @property
+    def widths_follow_from_budget(self) -> bool:
+        """Whether groups always keep the method's first proportions."""
+        return self.method.controller.keeps_proportions and self.method.width_test is None
 
     def decision_follows(self, epoch: int) -> bool:
         """Whether structure is decided at the end of the coming epoch or later."""
@@ -148,8 +155,9 @@ class Decider:
 
         Nothing is priced where no pressure asks for it. Several caps count with equal weights.
         """
-        if self.method.pressure is None:
-            return {}
+        return {} if self.method.pressure is None else self._unit_prices(widths)
+
+    def _unit_prices(self, widths: Mapping[str, int]) -> dict[str, float]:
         prices = self.prices.of_unit(widths, self.trajectory.caps).values()
         return {group: sum(of_unit[group] for of_unit in prices) / len(prices) for group in self.space.groups}
 
@@ -158,7 +166,7 @@ class Decider:
         if not self.method.grows:
             shares = self.prices.shares(widths)
             return {name: (share, share) for name, share in shares.items() if name not in self.trajectory.caps}
-        costs = in_step_range if self.method.controller.keeps_proportions else possible_range
+        costs = in_step_range if self.widths_follow_from_budget else possible_range
         return costs(self.prices, self.trajectory.caps, self.trajectory.multipliers)
 
     # --- the epoch ---
@@ -214,6 +222,7 @@ class Decider:
         """
         if progress.epoch > self.trajectory.last_decision or not self.growing(progress.epoch):
             return None
+        multipliers = self._tested(progress.epoch, units, signals, device)
         view = View(
             scores=self.keeper.scores(signals),
             beta=self.draw_sharpness(progress),
@@ -225,21 +234,44 @@ class Decider:
             prices=self.prices,
             records=records,
             first_widths=self._first_widths,
-            multipliers=self.trajectory.multipliers,
+            multipliers=multipliers,
         )
         decision = self.method.controller.decide(view, self.rng)
         push, strength = broadcast_numbers((decision.push, decision.strength), device)
         masks = broadcast_masks(decision.live, device)
         inactive = self.space.inactive_groups(masks)
         live = {name: mask for name, mask in masks.items() if name not in inactive}
-        return Decision(live, push, strength, broadcast_masks(decision.zeroed, device))
+        return Decision(live, push, strength, broadcast_masks(decision.zeroed, device), multipliers)
+
+    def _tested(self, epoch: int, units: LiveUnits, signals: Signals, device: torch.device) -> Mapping[str, float]:
+        """The proportions of groups after ``epoch`` finished ones: those of before, or those that a test asks for."""
+        test = self.method.width_test
+        if test is None or not test.due(epoch, self.epochs):
+            return self.multipliers
+        widths = {
+            name: int(mask.sum())
+            for name, mask in units.active.items()
+            if name not in units.inactive and name not in self.space.blocks
+        }
+        rises = signals.loss_rises(
+            test.spreads(widths, self._unit_prices(widths_of(units.masks))), test.draws, self.rng
+        )
+        rises = dict(zip(rises, mean_of_numbers(list(rises.values()), device), strict=True))
+        wider = test.wider(widths, rises)
+        return {**self.multipliers, **{name: width / self.space.full[name] for name, width in wider.items()}}
 
     # --- keeping and restoring ---
 
     def state_dict(self) -> dict[str, Any]:
-        return {"strength": self.strength, "keeper": self.keeper.state_dict(), "rng": self.rng.bit_generator.state}
+        return {
+            "strength": self.strength,
+            "multipliers": dict(self.multipliers),
+            "keeper": self.keeper.state_dict(),
+            "rng": self.rng.bit_generator.state,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.strength = state["strength"]
+        self.multipliers = state.get("multipliers", self.multipliers)  # not in files of before
         self.keeper.load_state_dict(state["keeper"])
         self.rng.bit_generator.state = state["rng"]

@@ -16,6 +16,7 @@ from meristem.control.schedule import Schedule
 from meristem.control.scores import Scores
 from meristem.control.temperature import TEMPERATURES, PerUnit, Temperature
 from meristem.control.text_settings import choice, flag, number
+from meristem.control.width_test import NoiseTest
 from meristem.cost.ledger import GROW
 from meristem.errors import MeristemError
 from meristem.gating.interfaces import Pressure
@@ -36,7 +37,8 @@ class Method:
     """How a network grows, or is pruned, or stays.
 
     ``scores`` rate the units, ``controller`` turns ratings into the next network, ``schedule`` is the planned cost,
-    ``proportions`` say how wide groups are where nothing else decides that, ``start`` is the first network,
+    ``proportions`` say how wide groups are where nothing else decides that, ``width_test`` changes them by tests on
+    held-out data, ``start`` is the first network,
     ``pressure`` acts on weights at every step, ``fresh`` is what new units start with.
     ``freeze`` is the progress from which on structure stays and gates harden. ``opening`` is how many epochs a fresh
     block takes to open; 0: it is open at once. The temperature of a unit rises with the epochs it was live, or, with
@@ -50,6 +52,7 @@ class Method:
     schedule: Schedule = Schedule()
     proportions: Proportions = Proportions()
     start: Start = PlannedShare()
+    width_test: NoiseTest | None = None
     pressure: Pressure | None = None
     gate: GateKind = choice(Open(), GATE_KINDS)
     temperature: Temperature = choice(PerUnit(), TEMPERATURES)

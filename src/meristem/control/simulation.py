@@ -6,7 +6,7 @@ budget alone decide the course of a method that trains gates. Of other methods t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,9 @@ class _Silence:
 
     def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
         raise MeristemError("a method that scores units by their trained weights cannot be simulated; train it instead")
+
+    def loss_rises(self, spreads: Mapping[str, float], draws: int, rng: np.random.Generator) -> dict[str, float]:
+        return dict.fromkeys(spreads, 1.0)  # no group is minded more than another
 
 
 def simulate(

@@ -37,7 +37,7 @@ class Ledger:
         dense_spent = self.dense_spent + FORWARD_AND_BACKWARD * steps * self.dense_macs
         return replace(ledger, steps=self.steps + steps, dense_spent=dense_spent)
 
-    def after_evaluating(self, steps: int, macs_frac: float, stage: str = SEARCH) -> Ledger:
+    def after_evaluating(self, steps: float, macs_frac: float, stage: str = SEARCH) -> Ledger:
         """Return the ledger after ``steps`` forward passes that decided about structure; the dense run needs none."""
         return self._with_cost(steps * macs_frac * self.dense_macs, stage)
 

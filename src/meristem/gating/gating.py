@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn, optim
 from torch.utils.hooks import RemovableHandle
@@ -19,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from meristem.gating.block_gates import BlockGates
 from meristem.gating.interfaces import GateSource, Pressure, Signals, WeightsOf
 from meristem.gating.kinds import GatePlacement
+from meristem.gating.loss_under_noise import LossUnderNoise
 from meristem.gating.opening import Opening
 from meristem.gating.placement import gate_slots
 from meristem.gating.pulls import Pulls
@@ -45,6 +47,7 @@ class LiveSignals:
 
     def __init__(self, gating: Gating, grad_scale: Tensor | None = None) -> None:
         self._gating, self._grad_scale = gating, grad_scale
+        self.evaluated_samples = 0  # on which the model was run to answer
 
     def pull(self) -> Tensor:
         pull = self._gating.pulls()
@@ -53,12 +56,21 @@ class LiveSignals:
     def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
         return self._gating.weights(of).norms(p)
 
+    def loss_rises(self, spreads: Mapping[str, float], draws: int, rng: np.random.Generator) -> dict[str, float]:
+        under_noise = self._gating.loss_under_noise
+        assert under_noise is not None, "a grower refuses a method that asks for it without held-out data"
+        before = under_noise.samples
+        rises = under_noise.rises(spreads, draws, rng)
+        self.evaluated_samples += under_noise.samples - before
+        return rises
+
 
 class Gating:
     """Gates, pulls, opening, pressure and optimizer hooks of one live model.
 
     ``on_step`` is called with the signals once per optimizer step that is really taken, when gradients are final. A
     block that comes in takes ``opening_epochs`` to open.
+    ``loss_under_noise`` is set where there are held-out data.
     """
 
     def __init__(
@@ -83,6 +95,7 @@ class Gating:
         self._block_gates = BlockGates(live, source.gates, self._opening)
         self._unit_gates = Gates(live, source.gates, slots) if source.scales_gates else None
         self.pulls = Pulls(live, slots, self._block_gates)
+        self.loss_under_noise: LossUnderNoise | None = None
         self._optimizer_hooks: list[RemovableHandle] = []
 
     def enter(self, phase: Phase) -> None:

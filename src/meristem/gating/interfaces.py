@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
 from meristem.space.arrays import FloatArray
@@ -31,6 +32,13 @@ class Signals(Protocol):
 
     def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
         """The p-norm of the weights of every unit: 0 for units that are not live, infinite where it has no weights."""
+        ...
+
+    def loss_rises(self, spreads: Mapping[str, float], draws: int, rng: np.random.Generator) -> dict[str, float]:
+        """How much the held-out loss rises when the units of a group are disturbed; each group alone.
+
+        What reads a unit is scaled by 1 + noise of the group's standard deviation; the mean over ``draws``.
+        """
         ...
 
 

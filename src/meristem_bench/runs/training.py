@@ -15,13 +15,14 @@ from torch import Tensor, nn, optim
 from meristem.control.method import Method
 from meristem.errors import FileError, MeristemError, TraceError
 from meristem.grower import Grower
-from meristem.grower_checks import samples_of_a_step
+from meristem.grower_checks import samples_of
 from meristem.space.space import Space
 from meristem.tracing.trace import trace
 from meristem_bench.runs.data import Data
 from meristem_bench.runs.description import may_change, with_defaults
 from meristem_bench.runs.equal_cost import at_equal_cost
 from meristem_bench.runs.folder import Folder
+from meristem_bench.runs.held_out_loss import HeldOutLoss
 from meristem_bench.runs.lr_schedule import factor_with_warmup
 from meristem_bench.runs.machine import Network, compiled
 from meristem_bench.runs.pretrained import load_pretrained
@@ -103,7 +104,7 @@ def build(run: Run, history: Path | None) -> Training:
     optimizer = run.optimizer.build(model)
     space, method = trace_model(run, model, example), method_of(run)
     if run.growth.cost_of is not None:
-        epoch_samples = epoch_steps * samples_of_a_step(example, run.batch)
+        epoch_samples = epoch_steps * samples_of(example, run.batch).examples_per_step
         run = at_equal_cost(run, method, space, epoch_samples)
     steps = epoch_steps * run.epochs
     scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
@@ -120,6 +121,7 @@ def build(run: Run, history: Path | None) -> Training:
         batch_size=run.batch,
         steps_per_epoch=epoch_steps,
         history=history,
+        held_out_loss=None if method.width_test is None else HeldOutLoss(run, data),
     )
     if run.growth.policies.needs_widths:
         grower.add_other_cost(float(retrained_result(run)["spend_macs"]))
