@@ -19,9 +19,9 @@ class NoiseTest:
     """Groups whose units the held-out loss minds most become wider (Network Adjustment, Chen et al., CVPR 2020).
 
     All groups are disturbed by an equal slice of the budget (Eq. Noise): noise stands for dropping the ``slice_share``
-    of a typical group's cost, so that a cheap group gets more of it than a dear one. The width of a group is
-    then multiplied with (rise / geometric mean of the rises) ** ``rate``, by at most ``largest_step`` either way, and
-    all together are brought back to the plan. There are ``tests`` of them, evenly up to the progress ``until``, each with
+    of a typical group's cost, so that a cheap group gets more of it than a dear one. The width of a group is then
+    multiplied with (rise / geometric mean of the rises) ** ``rate``, by at most ``largest_step`` either way, and all
+    together are brought back to the plan. There are ``tests`` of them, evenly up to the progress ``until``, each with
     ``draws`` of the noise for every group.
     """
 
