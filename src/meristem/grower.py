@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from meristem import grower_checks as checks
 from meristem import grower_text
@@ -17,7 +17,6 @@ from meristem.control.method import Method
 from meristem.control.trajectory import RateHint, Trajectory
 from meristem.cost.ledger import Ledger
 from meristem.errors import FileError, MeristemError
-from meristem.gating.loss_under_noise import HeldOutLoss
 from meristem.growth import Growth
 from meristem.history import History, Record
 from meristem.io import checkpoint
@@ -61,7 +60,7 @@ class Grower:
         history: str | Path | None = None,
         carried: int | str | None = None,
         frozen: Frozen = "pin",
-        held_out_loss: HeldOutLoss | None = None,
+        held_out_loss: Callable[[nn.Module], float | Tensor] | None = None,
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
