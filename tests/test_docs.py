@@ -8,9 +8,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
+import meristem
 from meristem_bench.cli import main
 from meristem_bench.commands import study as study_command
+from meristem_bench.models.resnet_cifar import ResNetCifar
 from meristem_bench.studies.study import Study
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +30,16 @@ def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pyt
     names: dict[str, object] = {"__name__": "__docs__"}
     for number, block in enumerate(blocks(page, "python")):
         exec(compile(block, f"{page.name} block {number}", "exec", dont_inherit=True), names)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "py")], ids=lambda page: page.name)
+def test_fragments_run_with_what_a_reader_has(page: Path) -> None:
+    """A block marked ``py`` is a part of a program: the reader has a model, its optimizer and images."""
+    for number, block in enumerate(blocks(page, "py")):
+        model = ResNetCifar(8, channels=1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        names = {"meristem": meristem, "model": model, "optimizer": optimizer, "images": torch.ones(2, 1, 8, 8)}
+        exec(compile(block, f"{page.name} fragment {number}", "exec", dont_inherit=True), names)
 
 
 def commands_by_folder() -> dict[str, list[list[str]]]:

@@ -26,6 +26,7 @@ from meristem.control.proportions import EVEN, Proportions
 from meristem.control.rivals.autogrow import autogrow
 from meristem.control.rivals.iss import iss
 from meristem.control.rivals.l1_pruning import l1_pruning
+from meristem.control.rivals.morphnet import morphnet
 from meristem.control.rivals.soft_pruning import soft_pruning
 from meristem.control.schedule import Schedule
 from meristem.control.scores import ConstantScores, RandomScores
@@ -46,6 +47,7 @@ __all__ = [
     "iss",
     "l1_pruning",
     "method_settings",
+    "morphnet",
     "noise_test",
     "paper",
     "paper_nas",
@@ -189,6 +191,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "iss": iss,
     "l1": l1_pruning,
     "soft-pruning": soft_pruning,
+    "morphnet": morphnet,
 }
 
 

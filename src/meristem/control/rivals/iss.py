@@ -87,7 +87,9 @@ class PruneDead(Traits):
         if not (self.compact or view.last):
             return Decision(view.live)
         groups = view.prices.space.groups
-        left = {name: _alive(norms, view.live[name], groups[name].min_units) for name, norms in view.scores.items()}
+        left = {
+            name: alive_units(norms, view.live[name], groups[name].min_units) for name, norms in view.scores.items()
+        }
         if view.last and not view.prices.fits(widths_of(left), view.caps):
             left = fit(
                 view.prices, {name: np.where(left[name], view.scores[name], -np.inf) for name in left}, view.caps
@@ -95,7 +97,7 @@ class PruneDead(Traits):
         return Decision(left)
 
 
-def _alive(norms: FloatArray, live: BoolArray, min_units: int) -> BoolArray:
+def alive_units(norms: FloatArray, live: BoolArray, min_units: int) -> BoolArray:
     """The live units that are not dead; where too few are left, those of largest norm, dead or not."""
     alive = live & (norms > 0)
     missing = min(min_units, int(live.sum())) - int(alive.sum())

@@ -18,7 +18,7 @@ from growing import Growth, assert_same, everything
 from helpers import assert_near, build, run
 from meristem import Budget, Grower, Method, Space
 from meristem.control.controller import View
-from meristem.control.rivals.iss import Lasso, PruneDead, _alive, iss
+from meristem.control.rivals.iss import Lasso, PruneDead, alive_units, iss
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem_bench.cli import main
@@ -227,6 +227,6 @@ def test_the_network_that_comes_out_is_plain(space_of: SpaceOf) -> None:
 def test_where_too_few_units_are_left_alive_the_largest_stay() -> None:
     """A group may need several (the hidden cells of a projected LSTM)."""
     norms, live = np.array([0.0, 3.0, 0.0, 0.0, 9.0]), np.array([True, True, True, True, False])
-    assert _alive(norms, live, min_units=0).tolist() == [False, True, False, False, False]
-    assert _alive(norms, live, min_units=3).tolist() == [True, True, True, False, False]
-    assert _alive(np.zeros(5), live, min_units=1).tolist() == [True, False, False, False, False]
+    assert alive_units(norms, live, min_units=0).tolist() == [False, True, False, False, False]
+    assert alive_units(norms, live, min_units=3).tolist() == [True, True, True, False, False]
+    assert alive_units(np.zeros(5), live, min_units=1).tolist() == [True, False, False, False, False]
