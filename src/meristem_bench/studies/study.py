@@ -65,16 +65,20 @@ class Study:
         if self.by_budget and GROWN in self.arms and (own.ignores_budget or own.needs_widths):
             raise MeristemError(f"nothing grows under the method {self.run.growth.method}; name it by --arms instead")
         for arm, method in methods.items():
-            at_grown_cost = Arm.parse(arm).at_grown_cost
-            if at_grown_cost and method.grows:
+            parsed = Arm.parse(arm)
+            if parsed.cost_of is not None and method.grows:
                 raise MeristemError(
-                    f"the arm {arm} grows, and what it costs shows only at its end: give cost=grown to an arm of fixed "
-                    f"structure (uniform, direct or dense)"
+                    f"the arm {arm} grows, and what it costs shows only at its end: give cost={parsed.cost_of} to an "
+                    f"arm of fixed structure (uniform, direct or dense)"
                 )
-            if method.needs_widths and GROWN not in self.arms:
-                raise MeristemError(f"the arm {arm} trains the widths of the arm grown: name both")
-            if at_grown_cost and GROWN not in self.arms:
-                raise MeristemError(f"the arm {arm} costs what the arm grown costs: name both")
+            if parsed.widths_of != GROWN and not method.needs_widths:
+                raise MeristemError(
+                    f"the arm {arm} has widths of its own: of={parsed.widths_of} goes with direct alone"
+                )
+            if method.needs_widths and parsed.widths_of not in self.arms:
+                raise MeristemError(f"the arm {arm} trains the widths of the arm {parsed.widths_of}: name both")
+            if parsed.cost_of is not None and parsed.cost_of not in self.arms:
+                raise MeristemError(f"the arm {arm} costs what the arm {parsed.cost_of} costs: name both")
 
     def method(self, arm: str) -> Method:
         """The method of an arm, which is its name but for the arm of the run's own method."""
@@ -83,10 +87,10 @@ class Study:
 
     def _has_budget(self, arm: str) -> bool:
         """Whether an arm is run under each budget; one that finds its size by itself is run once."""
-        return arm == GROWN or self.method(arm).has_budget or Arm.parse(arm).at_grown_cost
+        return arm == GROWN or self.method(arm).has_budget or Arm.parse(arm).cost_of is not None
 
     def cases(self) -> Iterator[Case]:
-        """All runs, in the order in which they are run: those that need the grown network come after it."""
+        """All runs, in the order in which they are run: those that need another one come after it."""
         arms = sorted(dict.fromkeys(self.arms), key=self._run_order)
         for seed, budget, arm in itertools.product(self.seeds, self.budgets, arms):
             if self._has_budget(arm):
@@ -96,11 +100,11 @@ class Study:
                 yield Case(arm, None, seed)
 
     def _run_order(self, arm: str) -> tuple[bool, bool, bool]:
-        """The full model last, direct design before it, and before that what costs as much as the arm grown."""
+        """The full model last, direct design before it, and before that what costs as much as another arm."""
         if arm == GROWN:
             return False, False, False
-        method, at_grown_cost = self.method(arm), Arm.parse(arm).at_grown_cost
-        return method.ignores_budget and not at_grown_cost, method.needs_widths, at_grown_cost
+        method, at_cost = self.method(arm), Arm.parse(arm).cost_of is not None
+        return method.ignores_budget and not at_cost, method.needs_widths, at_cost
 
     def folder(self, case: Case) -> Folder:
         within = self.out / case.budget.text if case.budget and self.by_budget else self.out
@@ -127,41 +131,55 @@ class Study:
     def _changes(self, case: Case) -> dict[str, Any]:
         """How the run of a case differs from what all cases share."""
         changes: dict[str, Any] = {"seed": case.seed}
-        arm, grown = Arm.parse(case.arm), str(self.folder(case.with_arm(GROWN)).path.resolve())
-        if case.arm == GROWN or arm.at_grown_cost or not self.method(case.arm).ignores_budget:
+        arm = Arm.parse(case.arm)
+        if case.arm == GROWN or arm.cost_of is not None or not self.method(case.arm).ignores_budget:
             changes["budget"] = case.budget or Budget(params="100%")
         if case.arm != GROWN:
             changes["method"] = arm.method
         if self._retrains(case):
-            changes["widths"] = grown
-        if arm.at_grown_cost:
-            changes["cost_of"] = grown
+            changes["widths"] = self._path(self._other(case, arm.widths_of))
+        if arm.cost_of is not None:
+            changes["cost_of"] = self._path(self._other(case, arm.cost_of))
         return changes
 
+    def _path(self, case: Case) -> str:
+        return str(self.folder(case).path.resolve())
+
+    def _other(self, case: Case, arm: str) -> Case:
+        """The run of another arm that a case needs; one that finds its size by itself is the same for every budget."""
+        other = case.with_arm(arm)
+        return other if self._has_budget(arm) else dataclasses.replace(other, budget=None)
+
+    def _source(self, case: Case) -> Case:
+        """The run whose widths a direct design trains."""
+        return self._other(case, Arm.parse(case.arm).widths_of)
+
     def _retrains(self, case: Case) -> bool:
-        """Whether a case trains the network of the arm grown from scratch."""
+        """Whether a case trains the network of another arm from scratch."""
         return case.arm != GROWN and self.method(case.arm).needs_widths
 
     def result(self, case: Case) -> Result | None:
         """The result, if there is one. A direct design that is the uniform network is not trained twice."""
         result = finished_result(self.folder(case))
         if result is None and self._retrains(case):
-            grown, uniform = (finished_result(self.folder(each)) for each in (case.with_arm(GROWN), _uniform(case)))
-            if grown and uniform and grown["widths"] == uniform["widths"]:
-                total = uniform["spend_frac"] + grown["spend_macs"] / uniform["full"]["spend_macs"]
+            source, uniform = (finished_result(self.folder(each)) for each in (self._source(case), _uniform(case)))
+            if source and uniform and source["widths"] == uniform["widths"]:
+                total = uniform["spend_frac"] + source["spend_macs"] / uniform["full"]["spend_macs"]
                 return {**uniform, "method": Arm.parse(case.arm).method, "total_spend_frac": total}
         return result
 
     def can_start(self, case: Case, unfinished: Collection[Case]) -> bool:
         """Whether all is there that a run needs, while others are ``unfinished``.
 
-        A direct design needs the grown network, and waits for the uniform one, which may be the same. What shall cost
-        as much as growing needs to know what that has cost.
+        A direct design needs the network of another arm, and waits for the uniform one, which may be the same. What
+        shall cost as much as another arm needs to know what that has cost.
         """
         if self._retrains(case) and _uniform(case) in unfinished:
             return False
-        needs_grown = self._retrains(case) or Arm.parse(case.arm).at_grown_cost
-        return not needs_grown or self.result(case.with_arm(GROWN)) is not None
+        cost_of = Arm.parse(case.arm).cost_of
+        needed = [self._source(case)] if self._retrains(case) else []
+        needed += [] if cost_of is None else [self._other(case, cost_of)]
+        return all(self.result(each) is not None for each in needed)
 
     def rows(self) -> list[tuple[str, list[Result]]]:
         """The results of each arm and budget, over the seeds, as far as there are any."""
@@ -198,4 +216,4 @@ class Study:
 
 def _uniform(case: Case) -> Case:
     """The uniform network that is trained as a direct design is, for as long."""
-    return case.with_arm(str(Arm(UNIFORM, Arm.parse(case.arm).at_grown_cost)))
+    return case.with_arm(str(Arm(UNIFORM, Arm.parse(case.arm).cost_of)))

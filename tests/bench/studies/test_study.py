@@ -171,6 +171,21 @@ def test_direct_design_is_trained_where_it_is_another_network() -> None:
     assert json.loads(direct.description.read_text())["settings"]["method"] == "direct"
 
 
+def test_a_direct_design_may_train_the_widths_of_any_arm_and_cost_what_any_arm_costs() -> None:
+    """An arm without a budget of its own, here the full network under a lasso, is the same run for every budget."""
+    arms = "direct:cost=morphnet:of=morphnet,morphnet,uniform:cost=iss,iss"
+    assert sweep("--budgets", "40%", "--arms", arms, "--epochs", "6", "--out", "out") == 0
+    found, direct = (Path(f"out/params=40%/{arm}-seed0") for arm in ("morphnet", "direct_cost=morphnet_of=morphnet"))
+    widths = [json.loads(Folder(each).result.read_text())["widths"] for each in (found, direct)]
+    assert widths[0] == widths[1]
+    rows = {row["arm"]: row for row in results("out")}
+    search = float(rows["morphnet"]["spend_frac"])
+    own = float(rows["direct:cost=morphnet:of=morphnet"]["spend_frac"])
+    assert float(rows["direct:cost=morphnet:of=morphnet"]["total_spend_frac"]) == pytest.approx(own + search)
+    assert own == pytest.approx(search, abs=float(rows["morphnet"]["macs_frac"]) / 12 + 1e-9)
+    assert int(rows["uniform:cost=iss"]["epochs"]) > 6
+
+
 EQUAL_COST = ["--method", "search:peak=2.5", "--budgets", "40%", "--epochs", "10"]
 
 
@@ -377,7 +392,9 @@ def test_several_runs_are_not_put_into_the_folder_of_one(capsys: pytest.CaptureF
             "the arm search:cost=grown grows, and what it costs",
         ),
         ("sweep small_recipe:tiny --arms grown,grown:cost=grown", "give cost=grown to an arm of fixed structure (unif"),
-        ("sweep small_recipe:tiny --arms grown,uniform:cost=dense", "write cost=grown, not cost=dense"),
+        ("sweep small_recipe:tiny --arms grown,uniform:cost=dense", "costs what the arm dense costs: name both"),
+        ("sweep small_recipe:tiny --arms grown,direct:of=morphnet", "trains the widths of the arm morphnet: name both"),
+        ("sweep small_recipe:tiny --arms morphnet,uniform:of=morphnet", "of=morphnet goes with direct alone"),
         ("sweep small_recipe:tiny --arms grown,unifrm:cost=grown", "there is no arm 'unifrm'; did you mean uniform"),
         (
             "grow small_recipe:tiny --set cost_of=x",
