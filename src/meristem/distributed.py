@@ -9,7 +9,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from meristem.space.arrays import BoolArray
+from meristem.space.arrays import BoolArray, FloatArray
 
 
 def is_distributed() -> bool:
@@ -25,6 +25,13 @@ def broadcast_masks(masks: Mapping[str, BoolArray], device: torch.device) -> Map
     torch.distributed.broadcast(flat, src=0)
     parts = np.split(flat.cpu().numpy().astype(np.bool_), np.cumsum([len(mask) for mask in masks.values()])[:-1])
     return dict(zip(masks, parts, strict=True))
+
+
+def broadcast_arrays(arrays: Mapping[str, FloatArray], device: torch.device) -> Mapping[str, FloatArray]:
+    """Return the arrays of rank 0 on every rank of a distributed run."""
+    if not is_distributed():
+        return arrays
+    return {name: np.array(broadcast_numbers(values.tolist(), device)) for name, values in arrays.items()}
 
 
 def broadcast_numbers(numbers: Sequence[float], device: torch.device) -> list[float]:

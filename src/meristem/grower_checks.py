@@ -17,6 +17,7 @@ from meristem.control.method import Method
 from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
+from meristem.gating.reader_patches import groups_without_readers
 from meristem.growth import Samples
 from meristem.methods import default, parse_method
 from meristem.space.held_tensors import held_tensors
@@ -131,6 +132,12 @@ def check_method(method: Method, space: Space, model: nn.Module) -> None:
     """Refuse a method that cannot work on this model before anything is trained."""
     method.controller.check(space)
     _check_reach_of_gates(method, space, unwrapped(model))
+    unread = groups_without_readers(space, unwrapped(model)) if method.looks_at_inputs else []
+    if unread:
+        raise MeristemError(
+            f"this method looks at what convolutions and linear layers are given, and none of them reads {unread[0]}"
+            f"{' and others' if len(unread) > 1 else ''}; pin them, trace(..., pin=[...]), or take another method"
+        )
     if isinstance(model, nn.DataParallel) and method.gate.scales:
         raise MeristemError(
             "nn.DataParallel copies the model without its gates; use DistributedDataParallel, or a method whose gates "
@@ -172,10 +179,10 @@ def check_held_out_loss(method: Method, held_out_loss: Any) -> None:
             f"held_out_loss must be a function of a model that returns its mean loss, got "
             f"{type(held_out_loss).__name__}"
         )
-    if method.width_test is not None and held_out_loss is None:
+    if method.needs_held_out and held_out_loss is None:
         raise MeristemError(
-            "this method tests widths on held-out data: give held_out_loss=, a function that returns the mean loss of "
-            "the model it is called with, on a few hundred samples that the model is not trained on"
+            "this method looks at held-out data when it decides: give held_out_loss=, a function that returns the mean "
+            "loss of the model it is called with, on a few hundred samples that the model is not trained on"
         )
 
 

@@ -17,8 +17,8 @@ from meristem.cost.ledger import Ledger
 from meristem.distributed import same_on_all_ranks
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, Phase
+from meristem.gating.held_out import HeldOut, HeldOutLoss
 from meristem.gating.interfaces import Signals, WeightsOf
-from meristem.gating.loss_under_noise import HeldOutLoss, LossUnderNoise
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
 from meristem.surgery.live import Live, scale_reads
@@ -69,7 +69,7 @@ class Growth:
             pressure=method.pressure,
         )
         if held_out_loss is not None:
-            self.gating.loss_under_noise = LossUnderNoise(self.live, held_out_loss)
+            self.gating.held_out = HeldOut(self.live, held_out_loss)
         self._clock = time.perf_counter()
         self._begin_epoch(decider.strength)
 
@@ -106,6 +106,8 @@ class Growth:
         self.live.stay() if plan is None else self.live.apply(plan)
         if decision is not None and decision.zeroed:
             self.gating.weights(WeightsOf.FILTER).zero_units(decision.zeroed)
+        if decision is not None and decision.read_scales:
+            self.gating.scale_reads(decision.read_scales)
         record.update(moves(plan), frozen=plan is None)
         if progress.epoch == self.epochs and self.fine_tune:
             self.gating.fold(self.model)

@@ -27,7 +27,9 @@ from meristem.control.rivals.autogrow import autogrow
 from meristem.control.rivals.iss import iss
 from meristem.control.rivals.l1_pruning import l1_pruning
 from meristem.control.rivals.morphnet import morphnet
+from meristem.control.rivals.provable import provable
 from meristem.control.rivals.soft_pruning import soft_pruning
+from meristem.control.rivals.thinet import thinet
 from meristem.control.schedule import Schedule
 from meristem.control.scores import ConstantScores, RandomScores
 from meristem.control.trained_gates import TrainedGates
@@ -54,9 +56,11 @@ __all__ = [
     "paper_random",
     "paper_steady",
     "parse_method",
+    "provable",
     "random",
     "search",
     "soft_pruning",
+    "thinet",
     "uniform",
 ]
 
@@ -192,6 +196,8 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "l1": l1_pruning,
     "soft-pruning": soft_pruning,
     "morphnet": morphnet,
+    "thinet": thinet,
+    "provable": provable,
 }
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from meristem.cost.price import Prices
+from meristem.gating.interfaces import ReaderPatches
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
+
+# (places, random numbers) -> for each group what the layers that read it are given on held-out data
+ReadersAsked = Callable[[int, np.random.Generator], Mapping[str, Sequence[ReaderPatches]]]
+
+
+def _nothing_held_out(places: int, rng: np.random.Generator) -> Mapping[str, Sequence[ReaderPatches]]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class View:
     records: Sequence[Mapping[str, Any]] = field(default=(), repr=False)  # of the epochs so far
     first_widths: Mapping[str, int] = field(default_factory=dict, repr=False)
     multipliers: Mapping[str, float] = field(default_factory=dict, repr=False)  # the proportions of groups
+    freeze: float = 1.0  # the progress at which the last decision is made
+    reader_patches: ReadersAsked = field(default=_nothing_held_out, repr=False)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -42,7 +52,7 @@ class Decision:
     """The units that shall live, what was added to all scores, and the strength of the penalty from now on.
 
     The filters of ``zeroed`` units are set to zero: they stay, and may recover. ``multipliers`` are the proportions of
-    groups from now on; empty: as before.
+    groups from now on; empty: as before. ``read_scales`` are factors of units, by which what reads them is multiplied.
     """
 
     live: Mapping[str, BoolArray]
@@ -50,6 +60,7 @@ class Decision:
     strength: float = 0.0
     zeroed: Mapping[str, BoolArray] = field(default_factory=dict)
     multipliers: Mapping[str, float] = field(default_factory=dict)
+    read_scales: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 class Controller(Protocol):

@@ -19,7 +19,7 @@ from meristem.control.trajectory import plan_trajectory
 from meristem.control.unnamed_cost import Range, in_step_range, possible_range
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
-from meristem.distributed import broadcast_masks, broadcast_numbers, mean_of_numbers
+from meristem.distributed import broadcast_arrays, broadcast_masks, broadcast_numbers, mean_of_numbers
 from meristem.gating.interfaces import Signals
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
@@ -235,13 +235,16 @@ class Decider:
             records=records,
             first_widths=self._first_widths,
             multipliers=multipliers,
+            freeze=self.trajectory.last_decision / self.epochs,
+            reader_patches=signals.reader_patches,
         )
         decision = self.method.controller.decide(view, self.rng)
         push, strength = broadcast_numbers((decision.push, decision.strength), device)
         masks = broadcast_masks(decision.live, device)
         inactive = self.space.inactive_groups(masks)
         live = {name: mask for name, mask in masks.items() if name not in inactive}
-        return Decision(live, push, strength, broadcast_masks(decision.zeroed, device), multipliers)
+        zeroed, scales = (broadcast_masks(decision.zeroed, device), broadcast_arrays(decision.read_scales, device))
+        return Decision(live, push, strength, zeroed, multipliers, scales)
 
     def _tested(self, epoch: int, units: LiveUnits, signals: Signals, device: torch.device) -> Mapping[str, float]:
         """The proportions of groups after ``epoch`` finished ones: those of before, or those that a test asks for."""

@@ -44,7 +44,8 @@ class Method:
     block takes to open; 0: it is open at once. The temperature of a unit rises with the epochs it was live, or, with
     ``counts_draws``, with the draws it came out of, as in Algorithm 1: after a draw, which itself sees the counters of
     before. ``stages`` name the parts of the run, in order. A method that
-    ``ignores_budget`` trains the full network whatever the budget says.
+    ``ignores_budget`` trains the full network whatever the budget says; one that ``looks_at_inputs`` decides by what
+    layers are given on held-out data.
     """
 
     scores: Scores = Importance()
@@ -63,6 +64,7 @@ class Method:
     counts_draws: bool = flag(False)
     stages: tuple[TrainingStage, ...] = ()
     ignores_budget: bool = False
+    looks_at_inputs: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.freeze <= 1:
@@ -82,6 +84,11 @@ class Method:
     def has_budget(self) -> bool:
         """Whether what it gives is meant to be compared at the budget."""
         return self.controller.has_budget and not self.ignores_budget
+
+    @property
+    def needs_held_out(self) -> bool:
+        """Whether it looks at held-out data when it decides."""
+        return self.looks_at_inputs or self.width_test is not None
 
     @property
     def needs_widths(self) -> bool:

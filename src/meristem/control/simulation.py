@@ -18,7 +18,7 @@ from meristem.control.controller import widths_of
 from meristem.control.decider import Decider, LiveUnits
 from meristem.control.method import Method
 from meristem.errors import MeristemError
-from meristem.gating.interfaces import WeightsOf
+from meristem.gating.interfaces import ReaderPatches, WeightsOf
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
@@ -35,6 +35,9 @@ class SimulatedEpoch:
         return widths_of(self.masks)
 
 
+_NEEDS_TRAINING = "a method that scores units by what was trained cannot be simulated; train it instead"
+
+
 class _Silence:
     """Signals of a task that says nothing."""
 
@@ -42,10 +45,13 @@ class _Silence:
         raise AssertionError("a simulation takes no steps")
 
     def norms(self, p: float, of: WeightsOf = WeightsOf.UNIT) -> dict[str, FloatArray]:
-        raise MeristemError("a method that scores units by their trained weights cannot be simulated; train it instead")
+        raise MeristemError(_NEEDS_TRAINING)
 
     def loss_rises(self, spreads: Mapping[str, float], draws: int, rng: np.random.Generator) -> dict[str, float]:
         return dict.fromkeys(spreads, 1.0)  # no group is minded more than another
+
+    def reader_patches(self, count: int, rng: np.random.Generator) -> dict[str, list[ReaderPatches]]:
+        raise MeristemError(_NEEDS_TRAINING)
 
 
 def simulate(

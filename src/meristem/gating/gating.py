@@ -18,9 +18,9 @@ from torch import Tensor, nn, optim
 from torch.utils.hooks import RemovableHandle
 
 from meristem.gating.block_gates import BlockGates
-from meristem.gating.interfaces import GateSource, Pressure, Signals, WeightsOf
+from meristem.gating.held_out import HeldOut
+from meristem.gating.interfaces import GateSource, Pressure, ReaderPatches, Signals, WeightsOf
 from meristem.gating.kinds import GatePlacement
-from meristem.gating.loss_under_noise import LossUnderNoise
 from meristem.gating.opening import Opening
 from meristem.gating.placement import gate_slots
 from meristem.gating.pulls import Pulls
@@ -57,12 +57,21 @@ class LiveSignals:
         return self._gating.weights(of).norms(p)
 
     def loss_rises(self, spreads: Mapping[str, float], draws: int, rng: np.random.Generator) -> dict[str, float]:
-        under_noise = self._gating.loss_under_noise
-        assert under_noise is not None, "a grower refuses a method that asks for it without held-out data"
-        before = under_noise.samples
-        rises = under_noise.rises(spreads, draws, rng)
-        self.evaluated_samples += under_noise.samples - before
-        return rises
+        with self._held_out() as held_out:
+            return held_out.rises(spreads, draws, rng)
+
+    def reader_patches(self, count: int, rng: np.random.Generator) -> dict[str, list[ReaderPatches]]:
+        with self._held_out() as held_out:
+            return held_out.reader_patches(count, rng)
+
+    @contextmanager
+    def _held_out(self) -> Iterator[HeldOut]:
+        """The held-out data; the samples that are looked at inside are counted."""
+        held_out = self._gating.held_out
+        assert held_out is not None, "a grower refuses a method that asks for held-out data without them"
+        before = held_out.samples
+        yield held_out
+        self.evaluated_samples += held_out.samples - before
 
 
 class Gating:
@@ -70,7 +79,7 @@ class Gating:
 
     ``on_step`` is called with the signals once per optimizer step that is really taken, when gradients are final. A
     block that comes in takes ``opening_epochs`` to open.
-    ``loss_under_noise`` is set where there are held-out data.
+    ``held_out`` is set where there are such data.
     """
 
     def __init__(
@@ -95,7 +104,7 @@ class Gating:
         self._block_gates = BlockGates(live, source.gates, self._opening)
         self._unit_gates = Gates(live, source.gates, slots) if source.scales_gates else None
         self.pulls = Pulls(live, slots, self._block_gates)
-        self.loss_under_noise: LossUnderNoise | None = None
+        self.held_out: HeldOut | None = None
         self._optimizer_hooks: list[RemovableHandle] = []
 
     def enter(self, phase: Phase) -> None:
@@ -120,6 +129,14 @@ class Gating:
         if self._unit_gates is not None:
             self._unit_gates.detach()
             self._unit_gates.fold(model)
+
+    def scale_reads(self, factors: Mapping[str, FloatArray]) -> None:
+        """Multiply the weights that read live units by these factors, one for every unit of a group, live or not."""
+        masks = self._live.masks
+        scales = {name: torch.from_numpy(values[masks[name]]).float() for name, values in factors.items()}
+        gates = Gates(self._live, scales.get)
+        gates.detach()
+        gates.fold(self._live.model)
 
     def signals(self) -> LiveSignals:
         """What can be asked between two steps."""

@@ -6,6 +6,7 @@ Protocols alone. Policies in `control` are written against them, `gating/gating.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -21,6 +22,26 @@ class WeightsOf(Enum):
     UNIT = "all"  # that touch it, where it is made, passed along and read
     FILTER = "filter"  # the filter that makes it
     SCALE = "scale"  # the scales of the norms that pass it along, or, if there are none, the filter
+
+
+@dataclass(frozen=True, eq=False)
+class ReaderPatches:
+    """What a layer computes outputs from at a few places, and where the units of one group are in it.
+
+    An output is the sum over inputs c and places k of its kernel of weight[o, c, k] * patches[m, c, k], plus a bias.
+    """
+
+    weight: Tensor  # [outputs, inputs, kernel]
+    patches: Tensor  # [places, inputs, kernel]
+    units: Tensor  # of each input, among the live units of the group, or -1
+    width: int  # live units of the group
+
+    def by_unit(self, contributions: Tensor) -> Tensor:
+        """The sum over the inputs of each unit; inputs are the last dimension."""
+        owned = self.units >= 0
+        total = contributions.new_zeros((*contributions.shape[:-1], self.width))
+        index = self.units[owned].to(contributions.device)
+        return total.index_add_(-1, index, contributions[..., owned.to(contributions.device)])
 
 
 class Signals(Protocol):
@@ -39,6 +60,10 @@ class Signals(Protocol):
 
         What reads a unit is scaled by 1 + noise of the group's standard deviation; the mean over ``draws``.
         """
+        ...
+
+    def reader_patches(self, count: int, rng: np.random.Generator) -> dict[str, list[ReaderPatches]]:
+        """What the layers that read each group are given on held-out data, ``count`` places at each call of one."""
         ...
 
 

@@ -121,7 +121,7 @@ def build(run: Run, history: Path | None) -> Training:
         batch_size=run.batch,
         steps_per_epoch=epoch_steps,
         history=history,
-        held_out_loss=None if method.width_test is None else HeldOutLoss(run, data),
+        held_out_loss=HeldOutLoss(run, data) if method.needs_held_out else None,
     )
     if run.growth.policies.needs_widths:
         grower.add_other_cost(float(retrained_result(run)["spend_macs"]))

@@ -55,10 +55,10 @@ def test_minded_groups_become_wider_and_the_budget_holds(space_of, monkeypatch) 
     """With the first group minded most, it ends wider than under the default, and the others narrower."""
     space = space_of(NET)
     first = next(iter(space.groups))
-    from meristem.gating.loss_under_noise import LossUnderNoise
+    from meristem.gating.held_out import HeldOut
 
     monkeypatch.setattr(
-        LossUnderNoise, "rises", lambda self, spreads, draws, rng: {name: 1.0 + 9 * (name == first) for name in spreads}
+        HeldOut, "rises", lambda self, spreads, draws, rng: {name: 1.0 + 9 * (name == first) for name in spreads}
     )
     plain, tested = Growth(NET, space, "default", epochs=8, budget=Budget(params="40%")).go(), grown(space).go()
     assert tested.grower.widths[first] > plain.grower.widths[first]

@@ -1,4 +1,4 @@
-"""How much the held-out loss rises when the units of a group are disturbed."""
+"""Held-out data: how much the loss rises when units are disturbed, and what the layers that read them are given."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from meristem.errors import MeristemError
+from meristem.gating.interfaces import ReaderPatches
+from meristem.gating.reader_patches import reader_patches
 from meristem.gating.unit_gates import Gates
 from meristem.surgery.live import Live
 
 HeldOutLoss = Callable[[nn.Module], "float | Tensor"]  # the mean loss of a model on samples it is not trained on
 
 
-class LossUnderNoise:
-    """Measures the loss of a live model while the weights that read a group's units are scaled by 1 + noise.
+class HeldOut:
+    """A live model, and its loss on samples that it is not trained on.
 
-    The noise is drawn anew at every call of the model, so that a loss over several batches sees as many draws.
-    ``samples`` counts the samples that the model was called with; they are part of what training costs.
+    ``samples`` counts those that the model was called with; they are part of what training costs.
     """
 
     def __init__(self, live: Live, held_out_loss: HeldOutLoss) -> None:
@@ -31,7 +32,11 @@ class LossUnderNoise:
 
     @torch.no_grad()
     def rises(self, spreads: Mapping[str, float], draws: int, rng: np.random.Generator) -> dict[str, float]:
-        """For each group the rise of the loss under noise of this standard deviation, the mean over ``draws``."""
+        """For each group the rise of the loss while the weights that read its units are scaled by 1 + noise.
+
+        The noise is drawn anew at every call of the model, so that a loss over several batches sees as many draws;
+        ``spreads`` are its standard deviations, and the rise is the mean over ``draws`` of the loss.
+        """
         with self._evaluating():
             undisturbed = self._measured()
             gates = Gates(self._live, self._noise.get)
@@ -42,6 +47,11 @@ class LossUnderNoise:
                 }
             finally:
                 gates.detach()
+
+    def reader_patches(self, count: int, rng: np.random.Generator) -> dict[str, list[ReaderPatches]]:
+        """What the layers that read each group are given, see `gating/reader_patches.py`."""
+        with self._evaluating():
+            return reader_patches(self._live, self._measured, count, rng)
 
     def _disturbed(self, group: str, spread: float, rng: np.random.Generator) -> float:
         device = next(self._live.model.parameters()).device
