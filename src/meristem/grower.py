@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from meristem.growth import Growth
 from meristem.history import History, Record
 from meristem.io import checkpoint
 from meristem.io.export import check_copyable, export, save
+from meristem.rules import OptimizerRule, Rule
 from meristem.space.space import Space
 from meristem.surgery.live import Live
+from meristem.surgery.optimizer import Optimizers
 from meristem.tracing.trace import Frozen, trace
 
 _KIND = "meristem-checkpoint-2"
@@ -38,13 +40,15 @@ class Grower:
     absolute; without it a step counts as one forward and backward pass of the example inputs. ``steps_per_epoch`` lets
     methods that train gates pace themselves in the first epoch; without it they learn it there. ``history`` is a file
     the records are appended to. ``carried`` says where the state is that the model returns and is given back,
-    and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`.
+    and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`. ``rules`` describe layers,
+    operations and optimizers of your own, see ``meristem.rules``. ``optimizer`` may be a sequence of several, of which
+    each has its own parameters and all step once per training step.
     """
 
     def __init__(  # noqa: PLR0913
         self,
         model: nn.Module,
-        optimizer: optim.Optimizer,
+        optimizer: optim.Optimizer | Sequence[optim.Optimizer],
         example_inputs: Any = None,
         *,
         epochs: int,
@@ -58,6 +62,7 @@ class Grower:
         history: str | Path | None = None,
         carried: int | str | None = None,
         frozen: Frozen = "pin",
+        rules: Sequence[Rule | OptimizerRule] = (),
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
@@ -65,13 +70,15 @@ class Grower:
         checks.check_numbers(epochs, fine_tune, seed, batch_size, steps_per_epoch)
         self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not be kept
         self.model, self.optimizer = checks.unwrapped(model), optimizer
+        optimizers = Optimizers(optimizer, checks.optimizer_rules(rules))
         checks.check_model(self.model)
         check_copyable(self.model)
-        checks.check_training(self.model, optimizer)
-        checks.check_free(optimizer)
+        checks.check_training(self.model, optimizers)
+        checks.check_free(optimizers)
         if space is None and example_inputs is None:
             raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
-        space = trace(self.model, example_inputs, carried=carried, frozen=frozen) if space is None else space
+        if space is None:
+            space = trace(self.model, example_inputs, carried=carried, frozen=frozen, rules=checks.trace_rules(rules))
         self.space = checks.agreed_space(space, carried)
         checks.check_method(self.method, self.space, model)
         self.history = History(history)
@@ -79,7 +86,7 @@ class Grower:
         decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
         step_samples = checks.samples_of_a_step(example_inputs, batch_size)
         checks.refuse_when_stale(model)
-        self._growth = Growth(self.model, optimizer, decider, self.seed, step_samples)
+        self._growth = Growth(self.model, optimizers, decider, self.seed, step_samples)
 
     def step(self, **metrics: float) -> Record:
         """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""
@@ -258,7 +265,7 @@ class Grower:
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a state to fit."""
         return {
-            **checks.identity(self.space, self.model, self.optimizer),
+            **checks.identity(self.space, self.model, self._growth.optimizers),
             "budget": str(self.budget),
             "method": checks.without_addresses(repr(self.method)),
             "epochs": f"{self.epochs} + {self.fine_tune} of fine-tuning" if self.fine_tune else self.epochs,

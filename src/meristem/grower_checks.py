@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -18,8 +18,10 @@ from meristem.cost.price import Prices
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
 from meristem.methods import default, parse_method
+from meristem.rules import LayerRule, OpRule, OptimizerRule, Rule
 from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
+from meristem.surgery.optimizer import Optimizers
 from meristem.tracing.model_copy import tensor_at
 
 
@@ -67,6 +69,8 @@ def as_budget(budget: Budget | str | None, method: Method) -> Budget:
 
 def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space: Any) -> None:
     """Refuse what is of the wrong type or does not go together."""
+    if isinstance(optimizer, (list, tuple)) and optimizer:  # of several, the first that is none
+        optimizer = min(optimizer, key=lambda each: isinstance(each, optim.Optimizer))
     expected: dict[str, tuple[Any, Any, str]] = {
         "model": (model, nn.Module, "an nn.Module"),
         "optimizer": (optimizer, optim.Optimizer, "a torch optimizer made from the model's parameters"),
@@ -82,9 +86,25 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
         raise BudgetError(f"a spend budget needs a controller that follows a plan, which {kind} does not; use Exact")
 
 
-def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
-    """What is trained must be in the optimizer: a resized parameter takes its place there, and nowhere else."""
-    optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+def optimizer_rules(rules: Iterable[Rule | OptimizerRule]) -> list[OptimizerRule]:
+    """Of the user's own rules those for optimizers; what is no rule is refused."""
+    for rule in rules:
+        if not isinstance(rule, (LayerRule, OpRule, OptimizerRule)):
+            raise MeristemError(
+                f"rules must be a list of LayerRule, OpRule and OptimizerRule of meristem.rules, got a "
+                f"{type(rule).__name__}"
+            )
+    return [rule for rule in rules if isinstance(rule, OptimizerRule)]
+
+
+def trace_rules(rules: Iterable[Rule | OptimizerRule]) -> list[Rule]:
+    """Of the user's own rules those for layers and operations."""
+    return [rule for rule in rules if not isinstance(rule, OptimizerRule)]
+
+
+def check_training(model: nn.Module, optimizers: Optimizers) -> None:
+    """What is trained must be in an optimizer: a resized parameter takes its place there, and nowhere else."""
+    optimized = optimizers.slots()
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not trained:
         raise MeristemError("no parameter of the model is trained (requires_grad is False for all); nothing can grow")
@@ -201,13 +221,17 @@ def _common(one: str, other: str) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def identity(space: Space, model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Any]:
+def identity(space: Space, model: nn.Module, optimizers: Optimizers) -> dict[str, Any]:
     """What of a model and its optimizer must be the same for a checkpoint to fit."""
     return {
         "model": {name: list(tensor.shape) for name, tensor in space.tensors.items()},
         "dtype": str(next(model.parameters()).dtype),
         "groups": dict(space.full),
-        "optimizer": [type(optimizer).__name__, *(str(len(group["params"])) for group in optimizer.param_groups)],
+        "optimizer": [
+            text
+            for optimizer in optimizers.all
+            for text in (type(optimizer).__name__, *(str(len(group["params"])) for group in optimizer.param_groups))
+        ],
     }
 
 
@@ -238,10 +262,10 @@ def tell_of_overrun(budget: Budget, prices: Prices, widths: Mapping[str, int]) -
         )
 
 
-def check_free(optimizer: optim.Optimizer) -> None:
+def check_free(optimizers: Optimizers) -> None:
     """Refuse an optimizer to which another grower still listens."""
-    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
-    if any(isinstance(getattr(hook, "__self__", None), Gating) for hook in hooks.values()):
+    hooks = [hook for each in optimizers.all for hook in getattr(each, "_optimizer_step_pre_hooks", {}).values()]
+    if any(isinstance(getattr(hook, "__self__", None), Gating) for hook in hooks):
         raise MeristemError(
             "this optimizer already belongs to a grower that is not finished; make one grower per model"
         )

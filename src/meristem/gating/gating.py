@@ -26,7 +26,7 @@ from meristem.gating.unit_gates import Gates
 from meristem.gating.unit_weights import UnitWeights
 from meristem.space.arrays import FloatArray
 from meristem.surgery.live import Live
-from meristem.surgery.optimizer import lr_frac
+from meristem.surgery.optimizer import Optimizers
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Gating:
     def __init__(
         self,
         live: Live,
-        optimizer: optim.Optimizer,
+        optimizers: Optimizers,
         source: GateSource,
         on_step: Callable[[Signals], None],
         *,
@@ -71,21 +71,22 @@ class Gating:
         opening_epochs: float = 0.0,
         pressure: Pressure | None = None,
     ) -> None:
-        self._live, self._optimizer, self._source, self._on_step = live, optimizer, source, on_step
+        self._live, self._optimizers, self._source, self._on_step = live, optimizers, source, on_step
         slots = gate_slots(live.space, placement)
         open_at_start = {group for group in live.space.blocks if live.masks[group][0]}
         self._opening = Opening(opening_epochs, open_at_start)
-        self.first_lr = float(optimizer.param_groups[0]["lr"])
+        self.first_lr = optimizers.lr
         self._pressure, self._pressing, self._scoring = pressure, False, False
         self._weights: dict[bool, UnitWeights] = {}
         self._block_gates = BlockGates(live, source.gates, self._opening)
         self._unit_gates = Gates(live, source.gates, slots) if source.scales_gates else None
         self.pulls = Pulls(live, slots, self._block_gates)
         self._optimizer_hooks: list[RemovableHandle] = []
+        self._stepped: set[int] = set()  # the optimizers that have taken the present step already
 
     def enter(self, phase: Phase) -> None:
         """Attach what the phase needs and detach the rest; also after every change of the network."""
-        self._hook_optimizer(phase.trains)
+        self._hook_optimizers(phase.trains)
         self._scoring = phase.scores and self._source.reads_steps
         self._pressing = phase.presses and self._pressure is not None
         if phase.grows and (self._scoring or self._source.scales_gates or not self._opening.done):
@@ -157,22 +158,22 @@ class Gating:
     @property
     def lr_frac(self) -> float:
         """The learning rate over that of its start."""
-        return lr_frac(self._optimizer, self.first_lr)
+        return self._optimizers.lr_frac(self.first_lr)
 
-    def _hook_optimizer(self, trains: bool) -> None:
+    def _hook_optimizers(self, trains: bool) -> None:
         if not trains:
             while self._optimizer_hooks:
                 self._optimizer_hooks.pop().remove()
         elif not self._optimizer_hooks:
-            self._optimizer_hooks = [
-                self._optimizer.register_step_pre_hook(self._before_step),
-                self._optimizer.register_step_post_hook(self._after_step),
-            ]
+            for optimizer in self._optimizers.all:
+                self._optimizer_hooks.append(optimizer.register_step_pre_hook(self._before_step))
+                self._optimizer_hooks.append(optimizer.register_step_post_hook(self._after_step))
 
     def _before_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if not _has_closure(args, kwargs):
-            self._listen()
-            self._press(getattr(optimizer, "grad_scale", None))  # of a gradient scaler, on fused optimizers
+            if self._first_of_step(optimizer):
+                self._listen(optimizer)
+                self._press(getattr(optimizer, "grad_scale", None))  # of a gradient scaler, on fused optimizers
             return None
         if not self._pressing:
             return None
@@ -184,15 +185,29 @@ class Gating:
         return (args[0], *map(with_pressure, args[1:])), changed
 
     def _after_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if _has_closure(args, kwargs):
-            self._listen()
+        if _has_closure(args, kwargs) and self._first_of_step(optimizer):
+            self._listen(optimizer)
         if self._pressing and self._pressure is not None:
             self._pressure.after_step(self.weights())
 
+    def _first_of_step(self, optimizer: optim.Optimizer) -> bool:
+        """Whether a training step begins: of several optimizers, no other has taken it yet.
+
+        Gradients are final when the first of them steps, and no weight has changed. One that steps a second time before
+        the others begins another step: a gradient scaler leaves out those whose gradients have overflown.
+        """
+        if id(optimizer) in self._stepped:
+            self._stepped.clear()
+        first = not self._stepped
+        self._stepped.add(id(optimizer))
+        if len(self._stepped) == len(self._optimizers.all):
+            self._stepped.clear()
+        return first
+
     @torch.no_grad()
-    def _listen(self) -> None:
+    def _listen(self, optimizer: optim.Optimizer) -> None:
         # A gradient scaler leaves these on fused optimizers, which then unscale and skip by themselves.
-        found_inf, grad_scale = (getattr(self._optimizer, name, None) for name in ("found_inf", "grad_scale"))
+        found_inf, grad_scale = (getattr(optimizer, name, None) for name in ("found_inf", "grad_scale"))
         if found_inf is None or not bool(found_inf):
             self._on_step(LiveSignals(self, grad_scale))
 

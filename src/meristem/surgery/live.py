@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import nn, optim
 
 from meristem.errors import PlanError, SurgeryError
+from meristem.rules import OptimizerRule
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
 from meristem.space.live_index import LiveIndex
@@ -22,7 +23,7 @@ from meristem.surgery.fresh import AsBuilt, Fresh
 from meristem.surgery.fresh_blocks import FreshBlockValues
 from meristem.surgery.model_tensors import ModelTensors
 from meristem.surgery.module_tree import ModuleTree
-from meristem.surgery.optimizer import check_optimizer
+from meristem.surgery.optimizer import Optimizers
 from meristem.surgery.parameter_watch import ParameterWatch
 from meristem.surgery.store import Store
 from meristem.surgery.store_filling import fill_store
@@ -34,22 +35,25 @@ class Live:
 
     ``start`` (units per group) makes the model small at once: the other units of these groups count as never having
     lived, so that they are grown fresh. Without it everything is live. ``fresh`` is the rule for fresh units, see
-    ``meristem.surgery.fresh``, and ``seed`` that of its random numbers, if it draws some.
+    ``meristem.surgery.fresh``, and ``seed`` that of its random numbers, if it draws some. ``optimizer`` may be a
+    sequence of several; ``rules`` describe those that are not known, see :class:`meristem.rules.OptimizerRule`.
     """
 
     def __init__(
         self,
         model: nn.Module,
         space: Space,
-        optimizer: optim.Optimizer | None = None,
+        optimizer: optim.Optimizer | Sequence[optim.Optimizer] | Optimizers | None = None,
         *,
         start: Mapping[str, Iterable[int]] | None = None,
         fresh: Fresh | None = None,
         seed: int = 0,
+        rules: Sequence[OptimizerRule] = (),
     ) -> None:
-        if optimizer is not None:
-            check_optimizer(optimizer, model)
-        self.model, self.space, self.optimizer = model, space, optimizer
+        given = () if optimizer is None else optimizer
+        self.optimizers = given if isinstance(given, Optimizers) else Optimizers(given, rules)
+        self.optimizers.check(model)
+        self.model, self.space = model, space
         self.tree = ModuleTree(model)
         self.fresh: Fresh = fresh or AsBuilt()
         self.version = 0
@@ -61,14 +65,20 @@ class Live:
         self._store = Store(lambda name: [axis.restarts for axis in space.axes(name)])
         fill_store(self._store, self._tensors, self.tree, space, start or {})
         block_values = FreshBlockValues(self.tree, space, seed)
-        self._resizer = TensorResizer(space, self._tensors, self._store, optimizer, self.fresh, block_values)
+        self._resizer = TensorResizer(space, self._tensors, self._store, self.optimizers, self.fresh, block_values)
         self._carried_states = CarriedStates(space)
         if start is not None:
             self.apply(self.plan(start))
             self._lived = self.active
+            self._store.forget_state()
             self._carried_states.forget()
 
     # --- reading ---
+
+    @property
+    def optimizer(self) -> optim.Optimizer | None:
+        """The optimizer, of several the first."""
+        return next(iter(self.optimizers.all), None)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -120,6 +130,7 @@ class Live:
     def apply(self, plan: Plan) -> None:
         """Carry out a plan: resize tensors, move optimizer state, write the sizes that modules remember."""
         masks, grown = self._masks_after(plan)
+        self._resizer.check_optimizer_state()
         changed = {name for name, change in plan.changes.items() if change.grow or change.restore or change.prune}
         self._resizer.resize(changed, self._masks, masks, grown)
         self._carried_states.changing(self._masks, masks)
@@ -139,8 +150,9 @@ class Live:
         return self._carried_states.fitted(state, self._masks, self._watch.trained)
 
     def check_untouched(self) -> None:
-        """Refuse to go on with a model whose parameters somebody else has exchanged."""
+        """Refuse to go on with parameters that somebody else has exchanged, or optimizer state that no rule names."""
         self._watch.check_untouched()
+        self._resizer.check_optimizer_state()
 
     def _masks_after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
         """The masks after ``plan`` and the units it grows; refuses a plan made for another state.
@@ -214,7 +226,7 @@ class Live:
         if {name: len(mask) for name, mask in masks.items()} != units or set(state["lived"]) != set(units):
             raise SurgeryError("what was kept belongs to a model with other groups than this one")
         self._tensors.check_state(state, masks)
-        self._tensors.load_state_dict(state, next(self.model.parameters()).device, self.optimizer)
+        self._tensors.load_state_dict(state, next(self.model.parameters()).device, self.optimizers)
         self._masks = {name: mask.copy() for name, mask in masks.items()}
         self._lived = {name: mask.copy() for name, mask in state["lived"].items()}
         self._move_blocks()
