@@ -120,6 +120,14 @@ class Grower:
         with gating.plain_blocks():
             save(self.live, folder, gating.attached_unit_gates, gating.shut_blocks)
 
+    def follow(self, averaged: nn.Module) -> None:
+        """Let an averaged copy of the model (``torch.optim.swa_utils.AveragedModel``, an EMA) be resized with it.
+
+        Units keep their averages, also while they are away; the average of a fresh one starts with its weights. Call it
+        before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state.
+        """
+        self.live.follow(checks.copy_of(self.model, averaged))
+
     def resize_state(self, carried: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
 

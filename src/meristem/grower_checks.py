@@ -118,6 +118,20 @@ def check_training(model: nn.Module, optimizers: Optimizers) -> None:
         )
 
 
+def copy_of(model: nn.Module, averaged: Any) -> nn.Module:
+    """The copy of ``model`` in what keeps averages, which is that copy or has it in its attribute ``module``."""
+    inner = averaged if type(averaged) is type(model) else getattr(averaged, "module", None)
+    if not isinstance(inner, nn.Module) or type(inner) is not type(model):
+        raise MeristemError(
+            f"follow() takes an averaged copy of the model, a {type(model).__name__}, or an AveragedModel of it, got "
+            f"{type(averaged).__name__}"
+        )
+    own = {id(parameter) for parameter in model.parameters()}
+    if any(id(parameter) in own for parameter in inner.parameters()):
+        raise MeristemError("follow() got the model itself, or a copy that shares its parameters; give a deep copy")
+    return inner
+
+
 def check_model(model: nn.Module) -> None:
     """Refuse a model whose weights are spread over the ranks, or are not numbers."""
     for name, parameter in model.named_parameters():

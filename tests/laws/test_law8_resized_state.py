@@ -25,12 +25,11 @@ import torch
 from torch import Tensor, nn, optim
 
 import meristem
-from helpers import assert_near, go, half, live_part, loss, random_target, whole
+from helpers import assert_near, go, half, live_part, loss, whole
+from masked_run import COPIES, INPUTS, SCALES, MaskedRun, Parameters, net, targets
 from meristem import Live, Space
 from meristem.rules import OptimizerRule, StateKind
-from meristem.testing import masked_reference
 
-Parameters = Any
 OPTIMIZERS: dict[str, Callable[[Parameters], optim.Optimizer]] = {
     "sgd_nesterov": lambda params: optim.SGD(params, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),
     "sgd_fused": lambda params: optim.SGD(params, lr=0.05, momentum=0.9, fused=True),
@@ -49,9 +48,6 @@ OPTIMIZERS: dict[str, Callable[[Parameters], optim.Optimizer]] = {
     "rprop": lambda params: optim.Rprop(params, lr=1e-3),
     "lion": lambda params: lion()(params, lr=1e-3, weight_decay=0.1),
 }
-# Of these names fresh units start with the mean, and with the weights; of all others with zero.
-SCALES = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "exp_inf", "acc_delta", "step_size"}
-COPIES = {"ax"}
 FACTORS = {"row_var": -1, "col_var": -2}
 
 
@@ -59,88 +55,11 @@ def lion() -> Any:
     return pytest.importorskip("lion_pytorch", reason="lion-pytorch is not installed").Lion
 
 
-def net() -> nn.Module:
-    """Convolutions and linear layers without norms: a bias under a norm has a gradient of rounding noise alone."""
-    torch.manual_seed(0)
-    layers = [nn.Conv1d(3, 8, 3), nn.GELU(), nn.Conv1d(8, 6, 3), nn.Tanh(), nn.AdaptiveAvgPool1d(1), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-
-
-INPUTS = (torch.randn(9, 3, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64),)
-
-
 @pytest.fixture(scope="module")
 def space() -> Space:
     space = meristem.trace(net(), *INPUTS)
     assert sum(group.units for group in space.groups.values()) == 22
     return space
-
-
-class MaskedRun:
-    """The full-size network, trained with what is not live masked."""
-
-    def __init__(self, space: Space, kind: Callable[[Parameters], optim.Optimizer], live: Live) -> None:
-        self.model, self.space = net(), space
-        self.optimizer = kind(self.model.parameters())
-        self.alive = self.positions(live)
-        self.lived = {name: alive.clone() for name, alive in self.alive.items()}
-        self.masks = live.masks
-
-    def positions(self, live: Live) -> dict[str, Tensor]:
-        """Which elements of every parameter are live."""
-        found = {}
-        for name, parameter in self.model.named_parameters():
-            found[name] = torch.zeros(parameter.shape, dtype=torch.bool)
-            found[name][np.ix_(*[live.positions(axis) for axis in self.space.axes(name)])] = True
-        return found
-
-    def gradients(self) -> dict[str, Tensor]:
-        reference = masked_reference(self.model, self.space, self.masks, INPUTS)
-        loss(reference.outputs).backward()
-        return {name: reference.parameters[name].grad for name, _ in self.model.named_parameters()}
-
-    def step(self) -> None:
-        for name, gradient in self.gradients().items():
-            self.model.get_parameter(name).grad = gradient
-        before = [{key: value.clone() for key, value in tensors.items()} for tensors in self.tensors().values()]
-        self.optimizer.step()
-        for (name, tensors), kept in zip(self.tensors().items(), before, strict=True):
-            for key, value in tensors.items():
-                if key in kept:
-                    value[~self.alive[name]] = kept[key][~self.alive[name]]
-                else:  # the state has come into being with this step
-                    value[~self.alive[name]] = 0.0
-
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The parameter, and what the optimizer keeps element by element."""
-        return {
-            name: {"": parameter.data}
-            | {
-                key: value
-                for key, value in self.optimizer.state[parameter].items()
-                if isinstance(value, Tensor) and value.shape == parameter.shape
-            }
-            for name, parameter in self.model.named_parameters()
-        }
-
-    def resize(self, live: Live) -> None:
-        alive = self.positions(live)
-        for name, tensors in self.tensors().items():
-            fresh = alive[name] & ~self.lived[name]
-            for key, value in tensors.items():
-                if key in SCALES:
-                    value[fresh] = value[self.alive[name]].mean()
-                elif key in COPIES:
-                    value[fresh] = tensors[""][fresh]
-                elif key:
-                    value[fresh] = 0.0
-            self.lived[name] |= alive[name]
-        self.alive, self.masks = alive, live.masks
-
-
-def targets(space: Space) -> list[dict[str, list[int]]]:
-    rng = np.random.default_rng(3)
-    return [whole(space), random_target(space, rng), random_target(space, rng), whole(space)]
 
 
 def run_beside(live: Live, masked: Any, space: Space, tolerance: float) -> None:
@@ -463,14 +382,12 @@ OWN = OptimizerRule(
 )
 
 
-def test_an_optimizer_of_ones_own(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optimizer_of_ones_own(space: Space) -> None:
     model = net()
     with pytest.raises(meristem.MeristemError, match=r"the state of Own is not understood.*OptimizerRule\(Own, {"):
         meristem.Grower(model, Own(model.parameters()), space=space, budget="60%", epochs=4)
-    monkeypatch.setattr(f"{__name__}.SCALES", SCALES | {"scale"}, raising=True)
-    monkeypatch.setattr(f"{__name__}.COPIES", COPIES | {"slow"}, raising=True)
     live = Live(model, space, Own(model.parameters()), start=half(space), rules=[OWN])
-    run_beside(live, MaskedRun(space, Own, live), space, 1e-9)
+    run_beside(live, MaskedRun(space, Own, live, SCALES | {"scale"}, COPIES | {"slow"}), space, 1e-9)
     for parameter in model.parameters():
         assert live.optimizer.state[parameter]["count"] == 15
         assert len(live.optimizer.state[parameter]["table"]) == 7

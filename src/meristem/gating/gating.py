@@ -83,6 +83,7 @@ class Gating:
         self.pulls = Pulls(live, slots, self._block_gates)
         self._optimizer_hooks: list[RemovableHandle] = []
         self._stepped: set[int] = set()  # the optimizers that have taken the present step already
+        self._awaited: optim.Optimizer | None = None  # the one whose closure has not made gradients yet
 
     def enter(self, phase: Phase) -> None:
         """Attach what the phase needs and detach the rest; also after every change of the network."""
@@ -171,22 +172,33 @@ class Gating:
 
     def _before_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if not _has_closure(args, kwargs):
-            if self._first_of_step(optimizer):
-                self._listen(optimizer)
-                self._press(getattr(optimizer, "grad_scale", None))  # of a gradient scaler, on fused optimizers
+            self._before_update(optimizer)
             return None
-        if not self._pressing:
-            return None
+        self._awaited = optimizer
 
-        def with_pressure(value: Any) -> Any:  # gradients will be made inside the step
-            return self._pressed(value) if callable(value) else value
+        def heard(value: Any) -> Any:  # gradients will be made inside the step
+            return self._heard(value) if callable(value) else value
 
-        changed = {name: with_pressure(value) for name, value in kwargs.items()}
-        return (args[0], *map(with_pressure, args[1:])), changed
+        return (args[0], *map(heard, args[1:])), {name: heard(value) for name, value in kwargs.items()}
+
+    def _heard(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure after whose first call gradients are final, and no weight has changed."""
+
+        def call() -> Any:
+            loss = closure()
+            awaited, self._awaited = self._awaited, None
+            if awaited is not None:
+                self._before_update(awaited)
+            return loss
+
+        return call
+
+    def _before_update(self, optimizer: optim.Optimizer) -> None:
+        if self._first_of_step(optimizer):
+            self._listen(optimizer)
+            self._press(getattr(optimizer, "grad_scale", None))  # of a gradient scaler, on fused optimizers
 
     def _after_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if _has_closure(args, kwargs) and self._first_of_step(optimizer):
-            self._listen(optimizer)
         if self._pressing and self._pressure is not None:
             self._pressure.after_step(self.weights())
 
@@ -215,14 +227,6 @@ class Gating:
         if self._pressing and self._pressure is not None:
             with torch.no_grad():
                 self._pressure.before_step(self.weights(), grad_scale)
-
-    def _pressed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        def call() -> Any:
-            loss = closure()
-            self._press()
-            return loss
-
-        return call
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:

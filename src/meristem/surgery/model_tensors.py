@@ -24,13 +24,15 @@ def is_channels_last(tensor: Tensor) -> bool:
 class ModelTensors:
     """Reads and writes tensors of the model: under all their names, in the memory format they were built in.
 
-    ``resizable`` are the names of those that units own positions of. The model is full-size when this is made.
+    ``resizable`` are the names of those that units own positions of. The model is full-size when this is made, which is
+    checked, or a copy of one that is not.
     """
 
-    def __init__(self, model: nn.Module, tree: ModuleTree, space: Space) -> None:
+    def __init__(self, model: nn.Module, tree: ModuleTree, space: Space, *, full_size: bool = True) -> None:
         self._tree, self._space = tree, space
         self.resizable = list(dict.fromkeys(site.tensor for site in space.sites))
-        self._check_full_size()
+        if full_size:
+            self._check_full_size()
         held = held_tensors(model)
         self._held = {name: held.get(id(self.read(name)), []) for name in self.resizable}
         self._channels_last = {name for name in self.resizable if is_channels_last(self.read(name))}

@@ -76,7 +76,7 @@ class Store:
         NaN asks for the mean of what is stored: the tensor is empty now, so its own mean says nothing. ``averaged`` is
         the dimension of the parameter of which the state keeps a mean, a single position.
         """
-        shape = list(self.full_copy(name).shape)
+        shape = list(self._full_copies[name if name in self._full_copies else self._made_like[name]].shape)
         if averaged is not None:
             shape[averaged] = 1
             old, new = [list(positions) for positions in (old, new)]
