@@ -59,10 +59,11 @@ class GrowerCallback(Callback):
         self._let_pass: LetPass | None = None
         self._kept: Mapping[str, Any] | None = None  # the state in the checkpoint that is being resumed
         self._steps = 0
+        self._ended = 0  # epochs of the Trainer after which the grower has been asked
 
     @property
     def grower(self) -> Grower:
-        """The grower, once ``fit`` has begun."""
+        """The grower, once training has begun."""
         if self._grower is None:
             raise MeristemError("the grower is made when trainer.fit(...) begins; ask for it afterwards")
         return self._grower
@@ -84,16 +85,20 @@ class GrowerCallback(Callback):
             self._let_pass = LetPass(network, missing=True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._kept = state_dict.get("grower")
+        self._kept, self._ended = state_dict.get("grower"), state_dict.get("ended", 0)
 
     # --- while it trains ---
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._steps = trainer.global_step
         if self._let_pass is None:  # a network that has grown is trained on
             return
         self._let_pass.check(self._kept, "it has no state of a grower", exact=False)
         self._let_pass.stop()
         network, optimizers = self._network(pl_module), trainer.optimizers
+        if self._kept is not None:
+            for optimizer in optimizers:
+                optimizer.state.clear()  # of the network that had grown: it comes with the state of the grower
         self._grower = Grower(
             network,
             optimizers if len(optimizers) > 1 else optimizers[0],
@@ -108,7 +113,9 @@ class GrowerCallback(Callback):
                 self._grower.follow(averaged.module.get_submodule(self._module))
         if self._kept is not None:
             self._grower.load_state_dict(self._kept)
-        self._let_pass, self._kept, self._steps = None, None, trainer.global_step
+            if self._every_n_steps is None and self._ended < trainer.current_epoch:
+                self._step(trainer)  # saved with the last batch of an epoch: Lightning goes on with the one after
+        self._let_pass = self._kept = None
 
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
         every, before = self._every_n_steps, self._steps
@@ -118,10 +125,11 @@ class GrowerCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._every_n_steps is None:
+            self._ended = trainer.current_epoch + 1
             self._step(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._grower is None else {"grower": self._grower.state_dict()}
+        return {} if self._grower is None else {"grower": self._grower.state_dict(), "ended": self._ended}
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         pl_module.__dict__.pop("on_load_checkpoint", None)
