@@ -42,6 +42,7 @@ LIBRARY = (
     ("grower", "grower_checks", "grower_text", "growth"),
     ("testing",),
     ("__init__",),
+    ("integrations",),  # above the front: nothing of the library imports it
 )
 BENCH = (
     ("data", "models"),
@@ -62,6 +63,7 @@ PURE = 1  # the highest level that strangers may import, too
 STARTS_THE_COMMAND = "meristem.__main__"
 STANDALONE = ("meristem_bench.models", "meristem_bench.data")
 THIRD_PARTY = frozenset({"torch", "numpy", "safetensors"})
+INTEGRATED = frozenset({"lightning", "transformers", "accelerate"})  # each by the file of its name
 PLOTTING = frozenset({"matplotlib", "seaborn", "plotly"})
 
 GROWER_FAN_OUT = 15
@@ -215,7 +217,8 @@ def third_party(source: Source) -> list[str]:
     for found in source.imports:
         top = found.name.partition(".")[0]
         if found.target is None and found.module.partition(".")[0] == "meristem":
-            if top not in THIRD_PARTY | sys.stdlib_module_names:
+            own = {top} & INTEGRATED if found.module == f"meristem.integrations.{top}" else set()
+            if top not in THIRD_PARTY | sys.stdlib_module_names | own:
                 wanted = ", ".join(sorted(THIRD_PARTY))
                 complaints.append(f"{found}: the library imports only the standard library and {wanted}")
         elif top in PLOTTING and not found.module.startswith("meristem_bench.report"):
@@ -334,6 +337,7 @@ def test_the_front_has_what_it_promises() -> None:
         ("meristem_bench/report/curves.py", "import matplotlib.pyplot as plt\n"),
         ("meristem_bench/recipes/cifar.py", "from meristem_bench.runs.run import Run\nfrom . import shared\n"),
         ("meristem/grower.py", "class Large:\n" + "    x = 1\n" * (CLASS_LINES - 1)),
+        ("meristem/integrations/lightning.py", "import lightning\nfrom meristem.grower_checks import x\n"),
     ],
 )
 def test_allowed(tmp_path: Path, file: str, code: str) -> None:
@@ -370,6 +374,11 @@ def test_allowed(tmp_path: Path, file: str, code: str) -> None:
         ({"meristem_bench/data/words.py": "from ..models import resnet"}, "data imports nothing else of ours"),
         ({"meristem_bench/runs/run.py": "from ..commands import grow"}, "lies above meristem_bench.runs.run"),
         ({"meristem/cost/latency.py": "import scipy.optimize"}, "the library imports only"),
+        ({"meristem/integrations/lightning.py": "import transformers"}, "the library imports only"),
+        (
+            {"meristem/__init__.py": "from . import integrations", "meristem/integrations/__init__.py": ""},
+            "meristem.integrations lies above meristem",
+        ),
         ({"meristem_bench/runs/run.py": "import matplotlib"}, "plotting belongs in meristem_bench.report"),
         ({"meristem/helpers.py": ""}, "meristem.helpers has no level"),
         ({"meristem_bench/helpers.py": ""}, "meristem_bench.helpers has no level"),

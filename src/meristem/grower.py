@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn, optim
 
@@ -21,9 +21,9 @@ from meristem.growth import Growth
 from meristem.history import History, Record
 from meristem.io import checkpoint
 from meristem.io.export import check_copyable, export, save
+from meristem.rules import OptimizerRule, Rule
 from meristem.space.space import Space
 from meristem.surgery.live import Live
-from meristem.tracing.trace import Frozen, trace
 
 _KIND = "meristem-checkpoint-2"
 
@@ -39,14 +39,15 @@ class Grower:
     methods that train gates pace themselves in the first epoch; without it they learn it there. ``history`` is a file
     the records are appended to. ``carried`` says where the state is that the model returns and is given back,
     and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`. ``held_out_loss`` returns the
-    mean loss of the model it is called with on samples that are held out from training; methods that test widths
-    (``"noise-test"``) call it a few times in a run, and what that costs is on the ledger.
+    mean loss of the model it is called with on samples held out from training; methods that look at them
+    (``"noise-test"``) call it a few times in a run, which the ledger counts. ``rules`` describe layers, operations and
+    optimizers of your own, see ``meristem.rules``. Several optimizers, each of its own parameters, all step together.
     """
 
     def __init__(  # noqa: PLR0913
         self,
         model: nn.Module,
-        optimizer: optim.Optimizer,
+        optimizer: optim.Optimizer | Sequence[optim.Optimizer],
         example_inputs: Any = None,
         *,
         epochs: int,
@@ -59,8 +60,9 @@ class Grower:
         steps_per_epoch: int | None = None,
         history: str | Path | None = None,
         carried: int | str | None = None,
-        frozen: Frozen = "pin",
+        frozen: Literal["pin", "resize"] = "pin",
         held_out_loss: Callable[[nn.Module], float | Tensor] | None = None,
+        rules: Sequence[Rule | OptimizerRule] = (),
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
@@ -68,13 +70,13 @@ class Grower:
         checks.check_numbers(epochs, fine_tune, seed, batch_size, steps_per_epoch)
         self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not be kept
         self.model, self.optimizer = checks.unwrapped(model), optimizer
+        optimizers = checks.as_optimizers(optimizer, rules)
         checks.check_model(self.model)
         check_copyable(self.model)
-        checks.check_training(self.model, optimizer)
-        checks.check_free(optimizer)
-        if space is None and example_inputs is None:
-            raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
-        space = trace(self.model, example_inputs, carried=carried, frozen=frozen) if space is None else space
+        checks.check_training(self.model, optimizers)
+        checks.check_free(optimizers)
+        if space is None:
+            space = checks.traced(self.model, example_inputs, rules, carried=carried, frozen=frozen)
         self.space = checks.agreed_space(space, carried)
         checks.check_method(self.method, self.space, model)
         checks.check_held_out_loss(self.method, held_out_loss)
@@ -83,7 +85,7 @@ class Grower:
         decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
         samples = checks.samples_of(example_inputs, batch_size)
         checks.refuse_when_stale(model)
-        self._growth = Growth(self.model, optimizer, decider, self.seed, samples, held_out_loss)
+        self._growth = Growth(self.model, optimizers, decider, self.seed, samples, held_out_loss)
 
     def step(self, **metrics: float) -> Record:
         """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""
@@ -116,6 +118,14 @@ class Grower:
         checks.tell_of_overrun(self.budget, self._growth.decider.prices, self.widths)
         with gating.plain_blocks():
             save(self.live, folder, gating.attached_unit_gates, gating.shut_blocks)
+
+    def follow(self, averaged: nn.Module) -> None:
+        """Let an averaged copy of the model (``torch.optim.swa_utils.AveragedModel``, an EMA) be resized with it.
+
+        Units keep their averages, also while they are away; the average of a fresh one starts with its weights. Call it
+        before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state.
+        """
+        self.live.follow(checks.copy_of(self.model, averaged))
 
     def resize_state(self, carried: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
@@ -262,7 +272,7 @@ class Grower:
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a state to fit."""
         return {
-            **checks.identity(self.space, self.model, self.optimizer),
+            **checks.identity(self.space, self.model, self._growth.optimizers),
             "budget": str(self.budget),
             "method": checks.without_addresses(repr(self.method)),
             "epochs": f"{self.epochs} + {self.fine_tune} of fine-tuning" if self.fine_tune else self.epochs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -20,9 +20,12 @@ from meristem.gating.gating import Gating
 from meristem.gating.reader_patches import groups_without_readers
 from meristem.growth import Samples
 from meristem.methods import default, parse_method
+from meristem.rules import LayerRule, OpRule, OptimizerRule, Rule
 from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
+from meristem.surgery.optimizer import Optimizers
 from meristem.tracing.model_copy import tensor_at
+from meristem.tracing.trace import trace
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -69,6 +72,8 @@ def as_budget(budget: Budget | str | None, method: Method) -> Budget:
 
 def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space: Any) -> None:
     """Refuse what is of the wrong type or does not go together."""
+    if isinstance(optimizer, (list, tuple)) and optimizer:  # of several, the first that is none
+        optimizer = min(optimizer, key=lambda each: isinstance(each, optim.Optimizer))
     expected: dict[str, tuple[Any, Any, str]] = {
         "model": (model, nn.Module, "an nn.Module"),
         "optimizer": (optimizer, optim.Optimizer, "a torch optimizer made from the model's parameters"),
@@ -84,9 +89,31 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
         raise BudgetError(f"a spend budget needs a controller that follows a plan, which {kind} does not; use Exact")
 
 
-def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
-    """What is trained must be in the optimizer: a resized parameter takes its place there, and nowhere else."""
-    optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+def as_optimizers(
+    optimizer: optim.Optimizer | Iterable[optim.Optimizer], rules: Iterable[Rule | OptimizerRule]
+) -> Optimizers:
+    """The optimizers, known by meristem's rules or by the user's own; what is no rule is refused."""
+    for rule in rules:
+        if not isinstance(rule, (LayerRule, OpRule, OptimizerRule)):
+            raise MeristemError(
+                f"rules must be a list of LayerRule, OpRule and OptimizerRule of meristem.rules, got a "
+                f"{type(rule).__name__}"
+            )
+    return Optimizers(optimizer, [rule for rule in rules if isinstance(rule, OptimizerRule)])
+
+
+def traced(model: nn.Module, example_inputs: Any, rules: Iterable[Rule | OptimizerRule], **options: Any) -> Space:
+    """The space of the model; of the user's own rules those for layers and operations count."""
+    if example_inputs is None:
+        raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
+    return trace(
+        model, example_inputs, rules=[each for each in rules if not isinstance(each, OptimizerRule)], **options
+    )
+
+
+def check_training(model: nn.Module, optimizers: Optimizers) -> None:
+    """What is trained must be in an optimizer: a resized parameter takes its place there, and nowhere else."""
+    optimized = optimizers.slots()
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not trained:
         raise MeristemError("no parameter of the model is trained (requires_grad is False for all); nothing can grow")
@@ -98,6 +125,20 @@ def check_training(model: nn.Module, optimizer: optim.Optimizer) -> None:
             f"{len(outside)} trained parameters are not in the optimizer ({outside[0]}, ...): give one optimizer with "
             f"all of them, in several param groups if need be, or set requires_grad to False for those that stay"
         )
+
+
+def copy_of(model: nn.Module, averaged: Any) -> nn.Module:
+    """The copy of ``model`` in what keeps averages, which is that copy or has it in its attribute ``module``."""
+    inner = averaged if type(averaged) is type(model) else getattr(averaged, "module", None)
+    if not isinstance(inner, nn.Module) or type(inner) is not type(model):
+        raise MeristemError(
+            f"follow() takes an averaged copy of the model, a {type(model).__name__}, or an AveragedModel of it, got "
+            f"{type(averaged).__name__}"
+        )
+    own = {id(parameter) for parameter in model.parameters()}
+    if any(id(parameter) in own for parameter in inner.parameters()):
+        raise MeristemError("follow() got the model itself, or a copy that shares its parameters; give a deep copy")
+    return inner
 
 
 def check_model(model: nn.Module) -> None:
@@ -224,13 +265,17 @@ def _common(one: str, other: str) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def identity(space: Space, model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Any]:
+def identity(space: Space, model: nn.Module, optimizers: Optimizers) -> dict[str, Any]:
     """What of a model and its optimizer must be the same for a checkpoint to fit."""
     return {
         "model": {name: list(tensor.shape) for name, tensor in space.tensors.items()},
         "dtype": str(next(model.parameters()).dtype),
         "groups": dict(space.full),
-        "optimizer": [type(optimizer).__name__, *(str(len(group["params"])) for group in optimizer.param_groups)],
+        "optimizer": [
+            text
+            for optimizer in optimizers.all
+            for text in (type(optimizer).__name__, *(str(len(group["params"])) for group in optimizer.param_groups))
+        ],
     }
 
 
@@ -261,10 +306,10 @@ def tell_of_overrun(budget: Budget, prices: Prices, widths: Mapping[str, int]) -
         )
 
 
-def check_free(optimizer: optim.Optimizer) -> None:
+def check_free(optimizers: Optimizers) -> None:
     """Refuse an optimizer to which another grower still listens."""
-    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {})
-    if any(isinstance(getattr(hook, "__self__", None), Gating) for hook in hooks.values()):
+    hooks = [hook for each in optimizers.all for hook in getattr(each, "_optimizer_step_pre_hooks", {}).values()]
+    if any(isinstance(getattr(hook, "__self__", None), Gating) for hook in hooks):
         raise MeristemError(
             "this optimizer already belongs to a grower that is not finished; make one grower per model"
         )

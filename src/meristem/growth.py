@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn, optim
+from torch import nn
 
 from meristem.control.decider import Decider, LiveUnits, Progress
 from meristem.cost.ledger import Ledger
@@ -22,6 +22,7 @@ from meristem.gating.interfaces import Signals, WeightsOf
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
 from meristem.surgery.live import Live, scale_reads
+from meristem.surgery.optimizer import Optimizers
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,15 @@ class Growth:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: optim.Optimizer,
+        optimizers: Optimizers,
         decider: Decider,
         seed: int,
         samples: Samples,
         held_out_loss: HeldOutLoss | None = None,
     ) -> None:
-        self.model, self.optimizer, self.decider, method = model, optimizer, decider, decider.method
+        self.model, self.optimizers, self.decider, method = model, optimizers, decider, decider.method
         self.epochs, self.fine_tune = decider.epochs, decider.fine_tune
-        self.live = Live(model, decider.space, optimizer, start=decider.first_units, fresh=method.fresh, seed=seed)
+        self.live = Live(model, decider.space, optimizers, start=decider.first_units, fresh=method.fresh, seed=seed)
         if method.start.native_scale:
             scale_reads(self.live)
         self.progress = self.decider.first_progress
@@ -61,7 +62,7 @@ class Growth:
         self.ledger = Ledger(self.decider.prices.dense["macs"] * samples.examples_per_step)
         self.gating = Gating(
             self.live,
-            optimizer,
+            optimizers,
             self.decider.keeper,
             self._on_optimizer_step,
             placement=method.placement,
@@ -191,7 +192,7 @@ class Growth:
             "progress": state.portable(dataclasses.asdict(self.progress)),
             "first lr": self.gating.first_lr,
             "live": state.portable(self.live.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizers.state_dict(),
             "decider": state.portable(self.decider.state_dict()),
             "ledger": dataclasses.asdict(self.ledger),
         }
@@ -202,7 +203,7 @@ class Growth:
             self.live.load_state_dict(state.restored(kept["live"]))
         except SurgeryError as error:
             raise FileError(f"does not fit this model: {error}") from None
-        self.optimizer.load_state_dict(kept["optimizer"])
+        self.optimizers.load_state_dict(kept["optimizer"])
         self.progress = Progress(**state.restored(kept["progress"]))
         self.gating.first_lr = kept["first lr"]
         self.ledger = Ledger(**kept["ledger"])

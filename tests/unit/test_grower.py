@@ -166,10 +166,10 @@ def test_a_run_that_diverges(preset: str, space_of) -> None:
 
 
 def test_closure(space_of) -> None:
-    """Gradients made inside the step are seen after it. With a vanishing learning rate that is the same thing."""
+    """Gradients made inside the step are seen before the weights change, as in a loop without a closure."""
     found = []
     for closed in (False, True):
-        grown, inputs = grower("plain", space_of, "default", lambda params: optim.SGD(params, lr=1e-7))
+        grown, inputs = grower("plain", space_of, "default", lambda params: optim.SGD(params, lr=0.1))
 
         def backward(grown: Grower = grown, inputs: tuple[Tensor, ...] = inputs) -> Tensor:
             grown.optimizer.zero_grad()
@@ -189,7 +189,7 @@ def test_closure(space_of) -> None:
             assert grown.step()["steps"] == 2
         found.append(grown)
     assert masks_equal(found[0].live.masks, found[1].live.masks)
-    assert scores(found[1]) == pytest.approx(scores(found[0]), rel=1e-3)
+    assert scores(found[1]) == pytest.approx(scores(found[0]), rel=0, abs=0)
 
 
 SCHEDULES: dict[str, Callable[[optim.Optimizer], Any]] = {
@@ -553,8 +553,8 @@ def test_mistakes(mistake: str, space_of) -> None:
 def test_unsupported_optimizers(space_of) -> None:
     model, inputs = build("resnet", torch.float32)
     before = state_of(model)
-    with pytest.raises(MeristemError, match=r"the state of Adagrad is not understood.*use one of SGD, Adam"):
-        Grower(model, optim.Adagrad(model.parameters()), inputs, budget=HALF, epochs=3, space=space_of("resnet"))
+    with pytest.raises(MeristemError, match=r"the state of LBFGS is not understood.*use one of SGD, Adam"):
+        Grower(model, optim.LBFGS(model.parameters()), inputs, budget=HALF, epochs=3, space=space_of("resnet"))
     stranger = optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     with pytest.raises(MeristemError, match=r"holds none of the model's parameters.*model\.parameters\(\)"):
         Grower(model, stranger, inputs, budget=HALF, epochs=3, space=space_of("resnet"))

@@ -28,7 +28,7 @@ from meristem.gating.unit_gates import Gates
 from meristem.gating.unit_weights import UnitWeights
 from meristem.space.arrays import FloatArray
 from meristem.surgery.live import Live
-from meristem.surgery.optimizer import lr_frac
+from meristem.surgery.optimizer import Optimizers
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Gating:
     def __init__(
         self,
         live: Live,
-        optimizer: optim.Optimizer,
+        optimizers: Optimizers,
         source: GateSource,
         on_step: Callable[[Signals], None],
         *,
@@ -93,11 +93,11 @@ class Gating:
         opening_epochs: float = 0.0,
         pressure: Pressure | None = None,
     ) -> None:
-        self._live, self._optimizer, self._source, self._on_step = live, optimizer, source, on_step
+        self._live, self._optimizers, self._source, self._on_step = live, optimizers, source, on_step
         slots = gate_slots(live.space, placement)
         open_at_start = {group for group in live.space.blocks if live.masks[group][0]}
         self._opening = Opening(opening_epochs, open_at_start)
-        self.first_lr = float(optimizer.param_groups[0]["lr"])
+        self.first_lr = optimizers.lr
         self._pressure, self._pressing, self._scoring = pressure, False, False
         self._weights: dict[WeightsOf, UnitWeights] = {}
         self._unit_prices: Mapping[str, float] = {}
@@ -106,10 +106,12 @@ class Gating:
         self.pulls = Pulls(live, slots, self._block_gates)
         self.held_out: HeldOut | None = None
         self._optimizer_hooks: list[RemovableHandle] = []
+        self._stepped: set[int] = set()  # the optimizers that have taken the present step already
+        self._awaited: optim.Optimizer | None = None  # the one whose closure has not made gradients yet
 
     def enter(self, phase: Phase) -> None:
         """Attach what the phase needs and detach the rest; also after every change of the network."""
-        self._hook_optimizer(phase.trains)
+        self._hook_optimizers(phase.trains)
         self._scoring = phase.scores and self._source.reads_steps
         self._pressing = phase.presses and self._pressure is not None
         self._unit_prices = phase.unit_prices
@@ -190,42 +192,67 @@ class Gating:
     @property
     def lr_frac(self) -> float:
         """The learning rate over that of its start."""
-        return lr_frac(self._optimizer, self.first_lr)
+        return self._optimizers.lr_frac(self.first_lr)
 
-    def _hook_optimizer(self, trains: bool) -> None:
+    def _hook_optimizers(self, trains: bool) -> None:
         if not trains:
             while self._optimizer_hooks:
                 self._optimizer_hooks.pop().remove()
         elif not self._optimizer_hooks:
-            self._optimizer_hooks = [
-                self._optimizer.register_step_pre_hook(self._before_step),
-                self._optimizer.register_step_post_hook(self._after_step),
-            ]
+            for optimizer in self._optimizers.all:
+                self._optimizer_hooks.append(optimizer.register_step_pre_hook(self._before_step))
+                self._optimizer_hooks.append(optimizer.register_step_post_hook(self._after_step))
 
     def _before_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if not _has_closure(args, kwargs):
-            self._listen()
+            self._before_update(optimizer)
+            return None
+        self._awaited = optimizer
+
+        def heard(value: Any) -> Any:  # gradients will be made inside the step
+            return self._heard(value) if callable(value) else value
+
+        return (args[0], *map(heard, args[1:])), {name: heard(value) for name, value in kwargs.items()}
+
+    def _heard(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure after whose first call gradients are final, and no weight has changed."""
+
+        def call() -> Any:
+            loss = closure()
+            awaited, self._awaited = self._awaited, None
+            if awaited is not None:
+                self._before_update(awaited)
+            return loss
+
+        return call
+
+    def _before_update(self, optimizer: optim.Optimizer) -> None:
+        if self._first_of_step(optimizer):
+            self._listen(optimizer)
             self._press(getattr(optimizer, "grad_scale", None))  # of a gradient scaler, on fused optimizers
-            return None
-        if not self._pressing:
-            return None
-
-        def with_pressure(value: Any) -> Any:  # gradients will be made inside the step
-            return self._pressed(value) if callable(value) else value
-
-        changed = {name: with_pressure(value) for name, value in kwargs.items()}
-        return (args[0], *map(with_pressure, args[1:])), changed
 
     def _after_step(self, optimizer: optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if _has_closure(args, kwargs):
-            self._listen()
         if self._pressing and self._pressure is not None:
             self._pressure.after_step(self.weights(self._pressure.acts_on))
 
+    def _first_of_step(self, optimizer: optim.Optimizer) -> bool:
+        """Whether a training step begins: of several optimizers, no other has taken it yet.
+
+        Gradients are final when the first of them steps, and no weight has changed. One that steps a second time before
+        the others begins another step: a gradient scaler leaves out those whose gradients have overflown.
+        """
+        if id(optimizer) in self._stepped:
+            self._stepped.clear()
+        first = not self._stepped
+        self._stepped.add(id(optimizer))
+        if len(self._stepped) == len(self._optimizers.all):
+            self._stepped.clear()
+        return first
+
     @torch.no_grad()
-    def _listen(self) -> None:
+    def _listen(self, optimizer: optim.Optimizer) -> None:
         # A gradient scaler leaves these on fused optimizers, which then unscale and skip by themselves.
-        found_inf, grad_scale = (getattr(self._optimizer, name, None) for name in ("found_inf", "grad_scale"))
+        found_inf, grad_scale = (getattr(optimizer, name, None) for name in ("found_inf", "grad_scale"))
         if found_inf is None or not bool(found_inf):
             self._on_step(LiveSignals(self, grad_scale))
 
@@ -233,14 +260,6 @@ class Gating:
         if self._pressing and self._pressure is not None:
             with torch.no_grad():
                 self._pressure.before_step(self.weights(self._pressure.acts_on), self._unit_prices, grad_scale)
-
-    def _pressed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        def call() -> Any:
-            loss = closure()
-            self._press()
-            return loss
-
-        return call
 
 
 def _has_closure(args: Any, kwargs: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,22 +10,24 @@ import torch
 from torch import nn, optim
 
 from meristem.errors import PlanError, SurgeryError
+from meristem.rules import OptimizerRule
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
 from meristem.space.live_index import LiveIndex
 from meristem.space.nested_tensors import leave_shortcut
 from meristem.space.plan import Plan, plan_to
-from meristem.space.remembered_sizes import write_size
 from meristem.space.space import Role, Space
+from meristem.surgery.averaged_copy import AveragedCopy
 from meristem.surgery.carried_state import CarriedStates
 from meristem.surgery.fresh import AsBuilt, Fresh
 from meristem.surgery.fresh_blocks import FreshBlockValues
 from meristem.surgery.model_tensors import ModelTensors
 from meristem.surgery.module_tree import ModuleTree
-from meristem.surgery.optimizer import check_optimizer
+from meristem.surgery.optimizer import Optimizers
 from meristem.surgery.parameter_watch import ParameterWatch
 from meristem.surgery.store import Store
 from meristem.surgery.store_filling import fill_store
+from meristem.surgery.structure import move_blocks, write_sizes
 from meristem.surgery.tensor_resizer import TensorResizer
 
 
@@ -34,22 +36,25 @@ class Live:
 
     ``start`` (units per group) makes the model small at once: the other units of these groups count as never having
     lived, so that they are grown fresh. Without it everything is live. ``fresh`` is the rule for fresh units, see
-    ``meristem.surgery.fresh``, and ``seed`` that of its random numbers, if it draws some.
+    ``meristem.surgery.fresh``, and ``seed`` that of its random numbers, if it draws some. ``optimizer`` may be a
+    sequence of several; ``rules`` describe those that are not known, see :class:`meristem.rules.OptimizerRule`.
     """
 
     def __init__(
         self,
         model: nn.Module,
         space: Space,
-        optimizer: optim.Optimizer | None = None,
+        optimizer: optim.Optimizer | Sequence[optim.Optimizer] | Optimizers | None = None,
         *,
         start: Mapping[str, Iterable[int]] | None = None,
         fresh: Fresh | None = None,
         seed: int = 0,
+        rules: Sequence[OptimizerRule] = (),
     ) -> None:
-        if optimizer is not None:
-            check_optimizer(optimizer, model)
-        self.model, self.space, self.optimizer = model, space, optimizer
+        given = () if optimizer is None else optimizer
+        self.optimizers = given if isinstance(given, Optimizers) else Optimizers(given, rules)
+        self.optimizers.check(model)
+        self.model, self.space = model, space
         self.tree = ModuleTree(model)
         self.fresh: Fresh = fresh or AsBuilt()
         self.version = 0
@@ -61,14 +66,21 @@ class Live:
         self._store = Store(lambda name: [axis.restarts for axis in space.axes(name)])
         fill_store(self._store, self._tensors, self.tree, space, start or {})
         block_values = FreshBlockValues(self.tree, space, seed)
-        self._resizer = TensorResizer(space, self._tensors, self._store, optimizer, self.fresh, block_values)
+        self._resizer = TensorResizer(space, self._tensors, self._store, self.optimizers, self.fresh, block_values)
         self._carried_states = CarriedStates(space)
+        self._averaged: list[AveragedCopy] = []
         if start is not None:
             self.apply(self.plan(start))
             self._lived = self.active
+            self._store.forget_state()
             self._carried_states.forget()
 
     # --- reading ---
+
+    @property
+    def optimizer(self) -> optim.Optimizer | None:
+        """The optimizer, of several the first."""
+        return next(iter(self.optimizers.all), None)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -120,14 +132,16 @@ class Live:
     def apply(self, plan: Plan) -> None:
         """Carry out a plan: resize tensors, move optimizer state, write the sizes that modules remember."""
         masks, grown = self._masks_after(plan)
+        self._resizer.check_optimizer_state()
         changed = {name for name, change in plan.changes.items() if change.grow or change.restore or change.prune}
         self._resizer.resize(changed, self._masks, masks, grown)
         self._carried_states.changing(self._masks, masks)
-        self._masks = masks
+        before, self._masks = self._masks, masks
         for name, mask in self.active.items():
             self._lived[name] |= mask
-        self._move_blocks()
-        self._write_sizes(changed)
+        self._restructure(changed)
+        for copy in self._averaged:
+            copy.follow(changed, before, masks, self._tensors)
         self._finish_change()
 
     def stay(self) -> None:
@@ -138,9 +152,15 @@ class Live:
         """Return a state that was carried from before the last change as one of the network now."""
         return self._carried_states.fitted(state, self._masks, self._watch.trained)
 
+    def follow(self, averaged: nn.Module) -> None:
+        """Let a copy of the model whose weights are averages be resized with it from now on."""
+        key = f"averaged copy {len(self._averaged)}"
+        self._averaged.append(AveragedCopy(averaged, self.space, self._store, key, self._masks))
+
     def check_untouched(self) -> None:
-        """Refuse to go on with a model whose parameters somebody else has exchanged."""
+        """Refuse to go on with parameters that somebody else has exchanged, or optimizer state that no rule names."""
         self._watch.check_untouched()
+        self._resizer.check_optimizer_state()
 
     def _masks_after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
         """The masks after ``plan`` and the units it grows; refuses a plan made for another state.
@@ -172,22 +192,9 @@ class Live:
                 grown[name][:] = False
         return masks, grown
 
-    def _move_blocks(self) -> None:
-        """Put blocks in and take them out as the masks say."""
-        absent = set(self.tree.absent)
-        for group, block in self.space.blocks.items():
-            live = bool(self._masks[group][0])
-            if live and block.path in absent:
-                self.tree.put_back(block.path)
-            elif not live and block.path not in absent:
-                self.tree.leave_out(block.path, block.way)
-
-    def _write_sizes(self, changed: Collection[str]) -> None:
-        """Write the sizes that modules remember, where they follow one of the ``changed`` groups."""
-        for attribute in self.space.attributes:
-            if any(group in changed for group in attribute.axis.groups):
-                size = len(self.positions(attribute.axis))
-                write_size(self.tree.module(attribute.module), attribute.name, attribute.index, size)
+    def _restructure(self, changed: Collection[str]) -> None:
+        move_blocks(self.tree, self.space, self._masks)
+        write_sizes(self.tree, self.space, self._masks, changed)
         leave_shortcut(self.model)
 
     def _finish_change(self, trained: bool = False) -> None:
@@ -204,6 +211,7 @@ class Live:
             "lived": self._lived,
             **self._tensors.state_dict(),
             "store": self._store.state_dict(),
+            "averaged": [copy.state_dict() for copy in self._averaged],
             "carried": {"before": self._carried_states.missed, "trained": self._watch.trained},
         }
 
@@ -214,12 +222,21 @@ class Live:
         if {name: len(mask) for name, mask in masks.items()} != units or set(state["lived"]) != set(units):
             raise SurgeryError("what was kept belongs to a model with other groups than this one")
         self._tensors.check_state(state, masks)
-        self._tensors.load_state_dict(state, next(self.model.parameters()).device, self.optimizer)
+        averaged = state.get("averaged", [])
+        if len(averaged) != len(self._averaged):
+            raise SurgeryError(
+                f"it was kept with {len(averaged)} averaged copies that follow the model, here are "
+                f"{len(self._averaged)}; call follow(...) for each before the state is loaded"
+            )
+        for copy, kept in zip(self._averaged, averaged, strict=True):
+            copy.check_state(kept, masks)
+        self._tensors.load_state_dict(state, next(self.model.parameters()).device, self.optimizers)
         self._masks = {name: mask.copy() for name, mask in masks.items()}
         self._lived = {name: mask.copy() for name, mask in state["lived"].items()}
-        self._move_blocks()
         self._store.load_state_dict(state["store"])
-        self._write_sizes(set(masks))
+        self._restructure(set(masks))
+        for copy, kept in zip(self._averaged, averaged, strict=True):
+            copy.load_state_dict(kept, masks)
         carried = state["carried"]
         self._carried_states.restore(carried["before"])
         self._finish_change(bool(carried["trained"]))

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 
 from meristem.errors import SurgeryError
 from meristem.space.arrays import BoolArray
 from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
 from meristem.surgery.module_tree import ModuleTree
-from meristem.surgery.optimizer import drop_state, slots_of
+from meristem.surgery.optimizer import Optimizers
 
 
 def is_channels_last(tensor: Tensor) -> bool:
@@ -24,13 +24,15 @@ def is_channels_last(tensor: Tensor) -> bool:
 class ModelTensors:
     """Reads and writes tensors of the model: under all their names, in the memory format they were built in.
 
-    ``resizable`` are the names of those that units own positions of. The model is full-size when this is made.
+    ``resizable`` are the names of those that units own positions of. The model is full-size when this is made, which is
+    checked, or a copy of one that is not.
     """
 
-    def __init__(self, model: nn.Module, tree: ModuleTree, space: Space) -> None:
+    def __init__(self, model: nn.Module, tree: ModuleTree, space: Space, *, full_size: bool = True) -> None:
         self._tree, self._space = tree, space
         self.resizable = list(dict.fromkeys(site.tensor for site in space.sites))
-        self._check_full_size()
+        if full_size:
+            self._check_full_size()
         held = held_tensors(model)
         self._held = {name: held.get(id(self.read(name)), []) for name in self.resizable}
         self._channels_last = {name for name in self.resizable if is_channels_last(self.read(name))}
@@ -73,11 +75,9 @@ class ModelTensors:
             if state["tensors"][name] is None or list(state["tensors"][name].shape) != expected:
                 raise SurgeryError(f"what was kept does not fit: {name} has not the size {expected}")
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], device: torch.device, optimizer: optim.Optimizer | None
-    ) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device, optimizers: Optimizers) -> None:
         """Take over the tensors of ``state``; a parameter of another size is a new one in its optimizer slot."""
-        slots = slots_of(optimizer) if optimizer is not None else {}
+        slots = optimizers.slots()
         for name, buffer in state["buffers"].items():
             self._tree.write_buffer(name, buffer.to(device, copy=True))
         for name in self._space.tensors:
@@ -96,8 +96,8 @@ class ModelTensors:
             else:
                 parameter = nn.Parameter(values, requires_grad=current.requires_grad)
                 self.write(name, parameter)
-                if optimizer is not None and id(current) in slots:
-                    drop_state(optimizer, slots[id(current)], current, parameter)
+                if id(current) in slots:
+                    optimizers.replace_without_state(slots[id(current)], current, parameter)
 
     def _check_full_size(self) -> None:
         """Refuse a model that is not the one that the space was traced with."""

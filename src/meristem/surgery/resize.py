@@ -49,10 +49,13 @@ def leaving(old: Positions, new: Positions) -> list[list[IntArray]]:
     ]
 
 
-def resized(current: Tensor, full: Tensor, old: Positions, new: Positions, fill: float | None = None) -> Tensor:
+def resized(
+    current: Tensor, full: Tensor, old: Positions, new: Positions, fill: float | Tensor | None = None
+) -> Tensor:
     """Return the tensor at ``new``: what stays from ``current`` (which is at ``old``), what comes in from ``full``.
 
-    With ``fill``, NaN in ``full`` means that nothing ever lived there. What stays is never touched.
+    With ``fill``, one number or a tensor at ``new``, NaN in ``full`` means that nothing ever lived there. What stays is
+    never touched.
     """
     stay = [np.isin(was, now, assume_unique=True) for was, now in zip(old, new, strict=True)]
     kept = take(current, [np.flatnonzero(flags) for flags in stay])
@@ -60,7 +63,10 @@ def resized(current: Tensor, full: Tensor, old: Positions, new: Positions, fill:
         return kept.clone() if kept is current else kept
     whole = take(full, new)
     whole = whole.clone() if whole is full else whole
-    whole = whole if fill is None else torch.nan_to_num(whole, nan=fill)
+    if isinstance(fill, Tensor):
+        whole = torch.where(whole.isnan(), fill.to(whole.device, whole.dtype), whole)
+    elif fill is not None:
+        whole = torch.nan_to_num(whole, nan=fill)
     whole = whole.to(current.device, current.dtype)
     where = [np.searchsorted(now, was[flags]) for was, now, flags in zip(old, new, stay, strict=True)]
     put(whole, where, kept)

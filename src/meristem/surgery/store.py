@@ -62,20 +62,37 @@ class Store:
         return resized(current, full, old, new)
 
     def exchange_state(
-        self, name: str, key: str, current: Tensor, old: Positions, new: Positions, fill: float
+        self,
+        name: str,
+        key: str,
+        current: Tensor,
+        old: Positions,
+        new: Positions,
+        fill: float | Tensor,
+        averaged: int | None = None,
     ) -> Tensor:
         """Do the same for a tensor of optimizer state; places that never lived come out as ``fill``.
 
-        NaN asks for the mean of what is stored: the tensor is empty now, so its own mean says nothing.
+        NaN asks for the mean of what is stored: the tensor is empty now, so its own mean says nothing. ``averaged`` is
+        the dimension of the parameter of which the state keeps a mean, a single position.
         """
+        shape = list(self._full_copies[name if name in self._full_copies else self._made_like[name]].shape)
+        if averaged is not None:
+            shape[averaged] = 1
+            old, new = [list(positions) for positions in (old, new)]
+            old[averaged] = new[averaged] = np.zeros(1, dtype=np.int64)
         full = self._state_copies.get((name, key))
         if full is None:
-            full = torch.full(self.full_copy(name).shape, torch.nan, dtype=current.dtype)
+            full = torch.full(shape, torch.nan, dtype=current.dtype)
             self._state_copies[name, key] = full
-        if math.isnan(fill):
+        if not isinstance(fill, Tensor) and math.isnan(fill):
             fill = float(full.nanmean().nan_to_num())
         self._write_back(full, current, old, new)
         return resized(current, full, old, new, fill)
+
+    def forget_state(self) -> None:
+        """Count nothing of the optimizer's state as having lived."""
+        self._state_copies = {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is stored, without copies."""

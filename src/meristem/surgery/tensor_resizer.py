@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 
 from meristem.space.arrays import BoolArray
 from meristem.space.space import Space
@@ -14,7 +14,7 @@ from meristem.surgery.fresh import Fresh
 from meristem.surgery.fresh_blocks import FreshBlockValues
 from meristem.surgery.fresh_units import with_fresh_units
 from meristem.surgery.model_tensors import ModelTensors
-from meristem.surgery.optimizer import replace_parameter, slots_of
+from meristem.surgery.optimizer import Optimizers, Slot
 from meristem.surgery.resize import Positions, resized
 from meristem.surgery.store import Store
 
@@ -29,19 +29,27 @@ class TensorResizer:
         space: Space,
         tensors: ModelTensors,
         store: Store,
-        optimizer: optim.Optimizer | None,
+        optimizers: Optimizers,
         fresh: Fresh,
         block_values: FreshBlockValues,
     ) -> None:
-        self._space, self._tensors, self._store, self._optimizer = space, tensors, store, optimizer
+        self._space, self._tensors, self._store, self._optimizers = space, tensors, store, optimizers
         self._fresh, self._block_values = fresh, block_values
+
+    def check_optimizer_state(self) -> None:
+        """Refuse to resize anything while an optimizer keeps what no rule names."""
+        slots = self._optimizers.slots()
+        for name in self._tensors.resizable:
+            parameter = self._tensors.read(name)
+            if isinstance(parameter, nn.Parameter) and id(parameter) in slots:
+                self._optimizers.check_state(slots[id(parameter)], name, parameter)
 
     def resize(self, groups: Collection[str], before: Masks, after: Masks, grown: Masks) -> None:
         """Resize every tensor that ``groups`` own positions of, from the units in ``before`` to those in ``after``.
 
         ``grown`` are the units that have never lived: they start as the rule for fresh ones says.
         """
-        slots = slots_of(self._optimizer) if self._optimizer is not None else {}
+        slots = self._optimizers.slots()
         for name in self._tensors.resizable:
             axes = self._space.axes(name)
             if any(group in groups for axis in axes for group in axis.groups):
@@ -50,9 +58,7 @@ class TensorResizer:
                 if not all(np.array_equal(was, now) for was, now in zip(old, new, strict=True)):
                     self._resize(name, old, new, grown, slots)
 
-    def _resize(
-        self, name: str, old: Positions, new: Positions, grown: Masks, slots: Mapping[int, tuple[int, int]]
-    ) -> None:
+    def _resize(self, name: str, old: Positions, new: Positions, grown: Masks, slots: Mapping[int, Slot]) -> None:
         current = self._tensors.read(name)
         with torch.no_grad():
             values = self._store.exchange(name, current.detach(), old, new)
@@ -65,14 +71,13 @@ class TensorResizer:
         parameter = nn.Parameter(values, requires_grad=current.requires_grad)
         parameter.grad = self._gradient(name, current, parameter, old, new)
         self._tensors.write(name, parameter)
-        if self._optimizer is not None and id(current) in slots:
-            replace_parameter(
-                self._optimizer,
+        if id(current) in slots:
+            self._optimizers.replace(
                 slots[id(current)],
                 current,
                 parameter,
-                lambda key, state, fill: self._tensors.formatted(
-                    name, self._store.exchange_state(name, key, state, old, new, fill)
+                lambda key, state, fill, averaged: self._tensors.formatted(
+                    name, self._store.exchange_state(name, key, state, old, new, fill, averaged)
                 ),
             )
 

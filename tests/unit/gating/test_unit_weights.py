@@ -66,7 +66,7 @@ class NoGates:
 
 def pressed(live: Live, lasso: Lasso) -> Gating:
     assert live.optimizer is not None
-    return Gating(live, live.optimizer, NoGates(), lambda signals: None, pressure=lasso)
+    return Gating(live, live.optimizers, NoGates(), lambda signals: None, pressure=lasso)
 
 
 @pytest.mark.parametrize("name", ["lstm_lm", "gru", "resnet", "vgg", "shufflenet", "attention_matmul", "gpt_tied"])
