@@ -29,6 +29,13 @@ def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pyt
         exec(compile(block, f"{page.name} block {number}", "exec", dont_inherit=True), names)
 
 
+def test_lines_shown_for_other_libraries_are_those_of_the_examples() -> None:
+    programs = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")).splitlines()
+    shown = [line for block in blocks(ROOT / "docs" / "integrations.md", "py") for line in block.splitlines()]
+    assert len(shown) == 9
+    assert not [line for line in shown if line not in programs]
+
+
 def commands_by_folder() -> dict[str, list[list[str]]]:
     """The commands of the README, together with those that use the folder of the same run, in order."""
     lines = "\n".join(blocks(ROOT / "README.md", "sh")).splitlines()

@@ -21,10 +21,8 @@ from meristem.growth import Growth
 from meristem.history import History, Record
 from meristem.io import checkpoint
 from meristem.io.export import check_copyable, export, save
-from meristem.rules import OptimizerRule, Rule
 from meristem.space.space import Space
 from meristem.surgery.live import Live
-from meristem.surgery.optimizer import Optimizers
 from meristem.tracing.trace import Frozen, trace
 
 _KIND = "meristem-checkpoint-2"
@@ -62,7 +60,7 @@ class Grower:
         history: str | Path | None = None,
         carried: int | str | None = None,
         frozen: Frozen = "pin",
-        rules: Sequence[Rule | OptimizerRule] = (),
+        rules: Sequence[checks.AnyRule] = (),
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
@@ -70,7 +68,7 @@ class Grower:
         checks.check_numbers(epochs, fine_tune, seed, batch_size, steps_per_epoch)
         self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not be kept
         self.model, self.optimizer = checks.unwrapped(model), optimizer
-        optimizers = Optimizers(optimizer, checks.optimizer_rules(rules))
+        optimizers = checks.as_optimizers(optimizer, rules)
         checks.check_model(self.model)
         check_copyable(self.model)
         checks.check_training(self.model, optimizers)

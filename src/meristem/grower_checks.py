@@ -24,6 +24,8 @@ from meristem.space.space import Space
 from meristem.surgery.optimizer import Optimizers
 from meristem.tracing.model_copy import tensor_at
 
+AnyRule = Rule | OptimizerRule
+
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module inside torch.compile's or a data-parallel wrapper."""
@@ -86,18 +88,18 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
         raise BudgetError(f"a spend budget needs a controller that follows a plan, which {kind} does not; use Exact")
 
 
-def optimizer_rules(rules: Iterable[Rule | OptimizerRule]) -> list[OptimizerRule]:
-    """Of the user's own rules those for optimizers; what is no rule is refused."""
+def as_optimizers(optimizer: Any, rules: Iterable[AnyRule]) -> Optimizers:
+    """The optimizers, with the user's own rules for them; what is no rule is refused."""
     for rule in rules:
         if not isinstance(rule, (LayerRule, OpRule, OptimizerRule)):
             raise MeristemError(
                 f"rules must be a list of LayerRule, OpRule and OptimizerRule of meristem.rules, got a "
                 f"{type(rule).__name__}"
             )
-    return [rule for rule in rules if isinstance(rule, OptimizerRule)]
+    return Optimizers(optimizer, [rule for rule in rules if isinstance(rule, OptimizerRule)])
 
 
-def trace_rules(rules: Iterable[Rule | OptimizerRule]) -> list[Rule]:
+def trace_rules(rules: Iterable[AnyRule]) -> list[Rule]:
     """Of the user's own rules those for layers and operations."""
     return [rule for rule in rules if not isinstance(rule, OptimizerRule)]
 
@@ -202,7 +204,7 @@ def as_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     numbers = {}
     for name, value in metrics.items():
         try:
-            numbers[name] = float(value)
+            numbers[name] = float(value.detach() if isinstance(value, torch.Tensor) else value)
         except (TypeError, ValueError, RuntimeError):
             raise MeristemError(f"the metric {name} must be one number, got {type(value).__name__}") from None
     return numbers
