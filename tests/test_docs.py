@@ -32,14 +32,20 @@ def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pyt
         exec(compile(block, f"{page.name} block {number}", "exec", dont_inherit=True), names)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "py")], ids=lambda page: page.name)
-def test_fragments_run_with_what_a_reader_has(page: Path) -> None:
-    """A block marked ``py`` is a part of a program: the reader has a model, its optimizer and images."""
-    for number, block in enumerate(blocks(page, "py")):
-        model = ResNetCifar(8, channels=1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        names = {"meristem": meristem, "model": model, "optimizer": optimizer, "images": torch.ones(2, 1, 8, 8)}
-        exec(compile(block, f"{page.name} fragment {number}", "exec", dont_inherit=True), names)
+def test_the_first_lines_of_the_readme_run_with_what_a_reader_has() -> None:
+    """They are a part of a program: the reader has a model, its optimizer and images."""
+    (fragment,) = blocks(ROOT / "README.md", "py")
+    model = ResNetCifar(8, channels=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    names = {"meristem": meristem, "model": model, "optimizer": optimizer, "images": torch.ones(2, 1, 8, 8)}
+    exec(compile(fragment, "README.md fragment", "exec", dont_inherit=True), names)
+
+
+def test_lines_shown_for_other_libraries_are_those_of_the_examples() -> None:
+    programs = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")).splitlines()
+    shown = [line for block in blocks(ROOT / "docs" / "integrations.md", "py") for line in block.splitlines()]
+    assert len(shown) == 9
+    assert not [line for line in shown if line not in programs]
 
 
 def commands_by_folder() -> dict[str, list[list[str]]]:

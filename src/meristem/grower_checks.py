@@ -27,6 +27,8 @@ from meristem.surgery.optimizer import Optimizers
 from meristem.tracing.model_copy import tensor_at
 from meristem.tracing.trace import trace
 
+AnyRule = Rule | OptimizerRule
+
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module inside torch.compile's or a data-parallel wrapper."""
@@ -89,10 +91,15 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
         raise BudgetError(f"a spend budget needs a controller that follows a plan, which {kind} does not; use Exact")
 
 
+<<<<<<< HEAD
 def as_optimizers(
     optimizer: optim.Optimizer | Iterable[optim.Optimizer], rules: Iterable[Rule | OptimizerRule]
 ) -> Optimizers:
     """The optimizers, known by meristem's rules or by the user's own; what is no rule is refused."""
+=======
+def as_optimizers(optimizer: Any, rules: Iterable[AnyRule]) -> Optimizers:
+    """The optimizers, with the user's own rules for them; what is no rule is refused."""
+>>>>>>> engine
     for rule in rules:
         if not isinstance(rule, (LayerRule, OpRule, OptimizerRule)):
             raise MeristemError(
@@ -102,6 +109,7 @@ def as_optimizers(
     return Optimizers(optimizer, [rule for rule in rules if isinstance(rule, OptimizerRule)])
 
 
+<<<<<<< HEAD
 def traced(model: nn.Module, example_inputs: Any, rules: Iterable[Rule | OptimizerRule], **options: Any) -> Space:
     """The space of the model; of the user's own rules those for layers and operations count."""
     if example_inputs is None:
@@ -109,6 +117,11 @@ def traced(model: nn.Module, example_inputs: Any, rules: Iterable[Rule | Optimiz
     return trace(
         model, example_inputs, rules=[each for each in rules if not isinstance(each, OptimizerRule)], **options
     )
+=======
+def trace_rules(rules: Iterable[AnyRule]) -> list[Rule]:
+    """Of the user's own rules those for layers and operations."""
+    return [rule for rule in rules if not isinstance(rule, OptimizerRule)]
+>>>>>>> engine
 
 
 def check_training(model: nn.Module, optimizers: Optimizers) -> None:
@@ -232,7 +245,7 @@ def as_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     numbers = {}
     for name, value in metrics.items():
         try:
-            numbers[name] = float(value)
+            numbers[name] = float(value.detach() if isinstance(value, torch.Tensor) else value)
         except (TypeError, ValueError, RuntimeError):
             raise MeristemError(f"the metric {name} must be one number, got {type(value).__name__}") from None
     return numbers
