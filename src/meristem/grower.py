@@ -23,10 +23,6 @@ from meristem.io import checkpoint
 from meristem.io.export import check_copyable, export, save
 from meristem.space.space import Space
 from meristem.surgery.live import Live
-<<<<<<< HEAD
-=======
-from meristem.tracing.trace import Frozen, trace
->>>>>>> engine
 
 _KIND = "meristem-checkpoint-2"
 
@@ -63,14 +59,9 @@ class Grower:
         steps_per_epoch: int | None = None,
         history: str | Path | None = None,
         carried: int | str | None = None,
-<<<<<<< HEAD
         frozen: Literal["pin", "resize"] = "pin",
         held_out_loss: Callable[[nn.Module], float | Tensor] | None = None,
-        rules: Sequence[Rule | OptimizerRule] = (),
-=======
-        frozen: Frozen = "pin",
         rules: Sequence[checks.AnyRule] = (),
->>>>>>> engine
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)

@@ -91,15 +91,8 @@ def check_arguments(model: Any, optimizer: Any, budget: Any, method: Any, space:
         raise BudgetError(f"a spend budget needs a controller that follows a plan, which {kind} does not; use Exact")
 
 
-<<<<<<< HEAD
-def as_optimizers(
-    optimizer: optim.Optimizer | Iterable[optim.Optimizer], rules: Iterable[Rule | OptimizerRule]
-) -> Optimizers:
-    """The optimizers, known by meristem's rules or by the user's own; what is no rule is refused."""
-=======
 def as_optimizers(optimizer: Any, rules: Iterable[AnyRule]) -> Optimizers:
     """The optimizers, with the user's own rules for them; what is no rule is refused."""
->>>>>>> engine
     for rule in rules:
         if not isinstance(rule, (LayerRule, OpRule, OptimizerRule)):
             raise MeristemError(
@@ -109,19 +102,13 @@ def as_optimizers(optimizer: Any, rules: Iterable[AnyRule]) -> Optimizers:
     return Optimizers(optimizer, [rule for rule in rules if isinstance(rule, OptimizerRule)])
 
 
-<<<<<<< HEAD
-def traced(model: nn.Module, example_inputs: Any, rules: Iterable[Rule | OptimizerRule], **options: Any) -> Space:
+def traced(model: nn.Module, example_inputs: Any, rules: Iterable[AnyRule], **options: Any) -> Space:
     """The space of the model; of the user's own rules those for layers and operations count."""
     if example_inputs is None:
         raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
     return trace(
         model, example_inputs, rules=[each for each in rules if not isinstance(each, OptimizerRule)], **options
     )
-=======
-def trace_rules(rules: Iterable[AnyRule]) -> list[Rule]:
-    """Of the user's own rules those for layers and operations."""
-    return [rule for rule in rules if not isinstance(rule, OptimizerRule)]
->>>>>>> engine
 
 
 def check_training(model: nn.Module, optimizers: Optimizers) -> None:
