@@ -289,7 +289,7 @@ def test_no_checkpoint_at_all(saved: Path, growth: Growth, tmp_path: Path) -> No
 def test_of_another_run(growth: Growth, space_of, tmp_path: Path) -> None:
     """Other model, budget, epochs, seed, method, optimizer: each is named, with what it is there and here."""
     space, path = space_of("plain"), tmp_path / "run"
-    method = methods.parse_method(PRESETS[0])
+    method = methods.default()
     others: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "space": space_of("mlp")},
         "budget": {"budget": Budget(params="40%")},
@@ -300,7 +300,7 @@ def test_of_another_run(growth: Growth, space_of, tmp_path: Path) -> None:
     }
     for what, settings in others.items():
         made = {"name": "plain", "space": space, "epochs": EPOCHS, **settings}
-        Growth(made.pop("name"), made.pop("space"), made.pop("preset", PRESETS[0]), **made).go(3).save(path)
+        Growth(made.pop("name"), made.pop("space"), made.pop("preset", "default"), **made).go(3).save(path)
         refused(growth, path, f"saved by another run: its {what} (is|has) .*, here ")
 
 
