@@ -40,6 +40,7 @@ class Table:
     settings: str
     rounds: tuple[tuple[str, ...], ...]
     seeds: int = 3
+    data: str = "cifar10"
 
     @property
     def arms(self) -> str:
@@ -53,7 +54,7 @@ class Table:
 
     def command(self, name: str, arms: str, data: str, seed: int, seeds: int = 1) -> list[str]:
         flags = f"--arms {arms} --seed {seed} --seeds {seeds} --out {ROOT.parent.name}/{ROOT.name}/{name}"
-        return shlex.split(f"sweep {self.recipe} --data {data} {self.settings} {flags}")
+        return shlex.split(f"sweep {self.recipe} --data {data}/{self.data} {self.settings} {flags}")
 
 
 CONTROLS = "uniform,default,direct:of=default,uniform:cost=default"
@@ -77,6 +78,20 @@ TABLES = {
         (("dense", "uniform", "default", "paper-steady", "paper", "paper-random"),),
         seeds=1,
     ),
+    # the paper's method finds recurrent widths and depth: from one cell, from one block a stage
+    "ptb-paper": Table(
+        "ptb-small",
+        "--by macs --budgets 33% --set bf16=yes --set threads=1",
+        (("paper", "paper-steady"),),
+        seeds=1,
+        data="ptb",
+    ),
+    "depth-paper": Table(
+        "basic3-resnet-cifar10-short,plain3-net-cifar10-short",
+        f"--by params --budgets 40% --epochs 40 {FAST}",
+        (("paper", "paper-steady"),),
+        seeds=1,
+    ),
 }
 
 
@@ -84,7 +99,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("what", nargs="?", choices=("status", "run", "show"), default="status")
     arguments.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLES)} (default: all)")
-    arguments.add_argument("--data", default="data/cifar10", help="where CIFAR-10 lies")
+    arguments.add_argument("--data", default="data", help="the folder in which cifar10 and ptb lie")
     arguments.add_argument("--jobs", type=int, default=2, help="runs at the same time")
     args = arguments.parse_args()
     if unknown := [name for name in args.names if name not in TABLES]:
