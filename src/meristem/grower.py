@@ -16,6 +16,8 @@ from meristem.control.decider import Decider
 from meristem.control.method import Method
 from meristem.control.trajectory import RateHint, Trajectory
 from meristem.cost.ledger import Ledger
+from meristem.distributed.agreement import from_rank_0
+from meristem.distributed.data_parallel import Wrappers
 from meristem.errors import FileError, MeristemError
 from meristem.growth import Growth
 from meristem.history import History, Record
@@ -67,7 +69,7 @@ class Grower:
         self.budget = checks.as_budget(budget, self.method)
         checks.check_arguments(model, optimizer, self.budget, self.method, space)
         checks.check_numbers(epochs, fine_tune, seed, batch_size, steps_per_epoch)
-        self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not be kept
+        self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), from_rank_0(int(seed))
         self.model, self.optimizer = checks.unwrapped(model), optimizer
         optimizers = checks.as_optimizers(optimizer, rules)
         checks.check_model(self.model)
@@ -83,8 +85,9 @@ class Grower:
         decider = Decider(self.method, self.space, self.budget, self.epochs, self.fine_tune, self.seed)
         decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
         samples = checks.samples_of(example_inputs, batch_size)
-        checks.refuse_when_stale(model)
+        self._wrappers = Wrappers(model)
         self._growth = Growth(self.model, optimizers, decider, self.seed, samples, held_out_loss)
+        self._wrappers.renew()
 
     def step(self, **metrics: float) -> Record:
         """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""
@@ -95,6 +98,7 @@ class Grower:
                 f"call it once per epoch"
             )
         record = self._growth.finish_epoch(checks.as_numbers(metrics), self.records)
+        self._wrappers.renew()
         self.history.append(record)
         return record
 
@@ -124,7 +128,10 @@ class Grower:
         Units keep their averages, also while they are away; the average of a fresh one starts with its weights. Call it
         before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state.
         """
-        self.live.follow(checks.copy_of(self.model, averaged))
+        copy = checks.copy_of(self.model, averaged)
+        self._wrappers.add(averaged)
+        self.live.follow(copy)
+        self._wrappers.renew()
 
     def resize_state(self, carried: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
@@ -266,6 +273,7 @@ class Grower:
             self._growth.load_state_dict(state["growth"])
         except FileError as error:
             raise FileError(f"{source} {error}") from None
+        self._wrappers.renew()
         self.history.restart(json.loads(state["records"]))
 
     def _identity(self) -> dict[str, Any]:

@@ -39,23 +39,6 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model
 
 
-def refuse_when_stale(wrapper: nn.Module) -> None:
-    """Let a DistributedDataParallel wrapper refuse to run once the parameters it was made with are not the model's."""
-    if type(wrapper).__name__ != "DistributedDataParallel":
-        return
-    known = list(wrapper.parameters())
-
-    def check(module: nn.Module, args: Any) -> None:
-        now = list(module.parameters())
-        if len(now) != len(known) or any(one is not two for one, two in zip(now, known, strict=True)):
-            raise MeristemError(
-                "this DistributedDataParallel wrapper averages the gradients of parameters that the model no longer "
-                "has; wrap it again: model = DistributedDataParallel(grower.model), after every step()"
-            )
-
-    wrapper.register_forward_pre_hook(check)
-
-
 def as_method(method: Method | str | None) -> Method:
     """The method that was given as an object or as text; the default if none was."""
     if method is None:
@@ -130,6 +113,7 @@ def check_training(model: nn.Module, optimizers: Optimizers) -> None:
 def copy_of(model: nn.Module, averaged: Any) -> nn.Module:
     """The copy of ``model`` in what keeps averages, which is that copy or has it in its attribute ``module``."""
     inner = averaged if type(averaged) is type(model) else getattr(averaged, "module", None)
+    inner = unwrapped(inner) if isinstance(inner, nn.Module) else inner
     if not isinstance(inner, nn.Module) or type(inner) is not type(model):
         raise MeristemError(
             f"follow() takes an averaged copy of the model, a {type(model).__name__}, or an AveragedModel of it, got "

@@ -14,7 +14,7 @@ from torch import nn
 
 from meristem.control.decider import Decider, LiveUnits, Progress
 from meristem.cost.ledger import Ledger
-from meristem.distributed import same_on_all_ranks
+from meristem.distributed.agreement import mean_of_metrics, same_on_all_ranks, sum_of_numbers, take_from_rank_0
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, Phase
 from meristem.gating.held_out import HeldOut, HeldOutLoss
@@ -54,6 +54,7 @@ class Growth:
     ) -> None:
         self.model, self.optimizers, self.decider, method = model, optimizers, decider, decider.method
         self.epochs, self.fine_tune = decider.epochs, decider.fine_tune
+        self._check_start()
         self.live = Live(model, decider.space, optimizers, start=decider.first_units, fresh=method.fresh, seed=seed)
         if method.start.native_scale:
             scale_reads(self.live)
@@ -94,14 +95,14 @@ class Growth:
             macs_frac = self.decider.prices.share("macs", self.live.widths)
             stage = self.decider.stage(self.progress.epoch)
             ledger = self.ledger.after_training(self.progress.steps, macs_frac, stage)
-            record = self._record(metrics, ledger)
+            record = self._record(mean_of_metrics(metrics), ledger)
             progress = self.decider.after_epoch(self.progress, self.live.active, self.gating.lr_frac)
             signals, records = self.gating.signals(), [*earlier, record]
             decision = self.decider.decide(progress, self._units, signals, records, self._device)
             plan = None
             if decision is not None:
                 plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
-            evaluated = signals.evaluated_samples
+            (evaluated,) = sum_of_numbers([signals.evaluated_samples], self._device)
         self.progress = self.decider.accept(progress, decision)
         self.ledger = ledger.after_evaluating(evaluated / self._samples.step, macs_frac) if evaluated else ledger
         self.live.stay() if plan is None else self.live.apply(plan)
@@ -109,19 +110,27 @@ class Growth:
             self.gating.weights(WeightsOf.FILTER).zero_units(decision.zeroed)
         if decision is not None and decision.read_scales:
             self.gating.scale_reads(decision.read_scales)
+        take_from_rank_0(self.live.averages)  # buffers are each rank's own
         record.update(moves(plan), frozen=plan is None)
         if progress.epoch == self.epochs and self.fine_tune:
             self.gating.fold(self.model)
         self._begin_epoch(decision.strength if decision is not None else 0.0)
         return record
 
+    def _check_start(self) -> None:
+        """Refuse to start from other weights on each rank: units that come in later would have those."""
+        if not same_on_all_ranks(self.model.parameters()):
+            raise MeristemError(
+                "the ranks of this distributed run start from different weights: wrap the model before you make the "
+                "grower, model = DistributedDataParallel(model), or build it from the same seed on every rank"
+            )
+
     def _check_ranks(self) -> None:
         """Refuse to go on with ranks that train different networks."""
         if not same_on_all_ranks([each for each in self.model.parameters() if each.requires_grad]):
             raise MeristemError(
-                "the ranks of this distributed run have different parameters: their gradients are not averaged. "
-                "step() makes new parameters, so wrap the model again after making the grower and after every "
-                "step(): model = DistributedDataParallel(grower.model)"
+                "the ranks of this distributed run have different parameters: their gradients are not averaged. Wrap "
+                "the model and give the grower the wrapper: model = DistributedDataParallel(model), Grower(model, ...)"
             )
 
     def _begin_epoch(self, strength: float, resumed: bool = False) -> None:

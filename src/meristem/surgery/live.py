@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from meristem.errors import PlanError, SurgeryError
 from meristem.rules import OptimizerRule
@@ -156,6 +156,12 @@ class Live:
         """Let a copy of the model whose weights are averages be resized with it from now on."""
         key = f"averaged copy {len(self._averaged)}"
         self._averaged.append(AveragedCopy(averaged, self.space, self._store, key, self._masks))
+
+    @property
+    def averages(self) -> list[Tensor]:
+        """The tensors of all copies that follow."""
+        models = [copy.model for copy in self._averaged]
+        return [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
 
     def check_untouched(self) -> None:
         """Refuse to go on with parameters that somebody else has exchanged, or optimizer state that no rule names."""
