@@ -50,7 +50,7 @@ def mean_of_numbers(numbers: Sequence[float], device: torch.device) -> list[floa
     """Return the mean of each number over the ranks of a distributed run."""
     if not is_distributed():
         return list(numbers)
-    return [float(number) for number in mean_over_ranks(torch.tensor(numbers, dtype=torch.float32, device=device))]
+    return [total / torch.distributed.get_world_size() for total in sum_of_numbers(numbers, device)]
 
 
 def mean_of_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
