@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from meristem.control.decider import Decider, LiveUnits, Progress
 from meristem.cost.ledger import Ledger
 from meristem.distributed.agreement import mean_of_metrics, same_on_all_ranks, sum_of_numbers, take_from_rank_0
+from meristem.distributed.shards import whole
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, Phase
 from meristem.gating.held_out import HeldOut, HeldOutLoss
 from meristem.gating.interfaces import Signals, WeightsOf
+from meristem.gating.unit_gates import Gates
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
 from meristem.surgery.live import Live, scale_reads
 from meristem.surgery.optimizer import Optimizers
+from meristem.surgery.spread import Spread
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,15 @@ class Growth:
 
     def __init__(
         self,
-        model: nn.Module,
+        spread: Spread,
         optimizers: Optimizers,
         decider: Decider,
         seed: int,
         samples: Samples,
         held_out_loss: HeldOutLoss | None = None,
     ) -> None:
-        self.model, self.optimizers, self.decider, method = model, optimizers, decider, decider.method
+        self.spread, self.optimizers, self.decider, method = spread, optimizers, decider, decider.method
+        self.model = model = spread.model
         self.epochs, self.fine_tune = decider.epochs, decider.fine_tune
         self._check_start()
         self.live = Live(model, decider.space, optimizers, start=decider.first_units, fresh=method.fresh, seed=seed)
@@ -73,7 +79,8 @@ class Growth:
         if held_out_loss is not None:
             self.gating.held_out = HeldOut(self.live, held_out_loss)
         self._clock = time.perf_counter()
-        self._begin_epoch(decider.strength)
+        with spread.gathered(self.live):
+            self._begin_epoch(decider.strength)
 
     @property
     def growing(self) -> bool:
@@ -89,6 +96,10 @@ class Growth:
     def finish_epoch(self, metrics: Mapping[str, float], earlier: Sequence[Record]) -> Record:
         """Record the epoch that is over, decide the next network, make it. Nothing changes if that is refused."""
         self.live.check_untouched()
+        with self.spread.gathered(self.live):
+            return self._finish_epoch(metrics, earlier)
+
+    def _finish_epoch(self, metrics: Mapping[str, float], earlier: Sequence[Record]) -> Record:
         self._check_ranks()
         with self.decider.undone_if_refused():  # nothing else is assigned before the decision stands
             self.decider.keeper.finish()
@@ -193,6 +204,12 @@ class Growth:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    @contextmanager
+    def exportable(self) -> Iterator[tuple[Gates | None, frozenset[str]]]:
+        """The whole model with plain blocks inside, and what an export adds: gates to fold in, blocks to leave out."""
+        with self.gating.plain_blocks(), self.spread.gathered(self.live):
+            yield self.gating.attached_unit_gates, self.gating.shut_blocks
+
     # --- keeping and restoring ---
 
     def state_dict(self) -> dict[str, Any]:
@@ -208,6 +225,10 @@ class Growth:
 
     def load_state_dict(self, kept: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` returned; the state of another model is refused and changes nothing."""
+        with self.spread.gathered(self.live):
+            self._load(tree_map_only(Tensor, whole, dict(kept)))
+
+    def _load(self, kept: Mapping[str, Any]) -> None:
         try:
             self.live.load_state_dict(state.restored(kept["live"]))
         except SurgeryError as error:

@@ -116,6 +116,14 @@ def same_on_all_ranks(tensors: Iterable[Tensor]) -> bool:
     return bool((lowest == highest).all())
 
 
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """Return the sum over the ranks of a distributed run."""
+    if is_distributed():
+        values = values.clone()
+        torch.distributed.all_reduce(values)
+    return values
+
+
 def mean_over_ranks(values: Tensor) -> Tensor:
     """Return the mean over the ranks of a distributed run, as it is taken of gradients."""
     if is_distributed():

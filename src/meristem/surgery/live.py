@@ -168,6 +168,10 @@ class Live:
         self._watch.check_untouched()
         self._resizer.check_optimizer_state()
 
+    def parameters_replaced(self) -> None:
+        """Note that the parameters are other objects now, with the same weights: sharded, or whole again."""
+        self._finish_change(trained=True)
+
     def _masks_after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
         """The masks after ``plan`` and the units it grows; refuses a plan made for another state.
 

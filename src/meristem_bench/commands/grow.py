@@ -28,6 +28,7 @@ from meristem_bench.runs.processes import (
     is_lost_contact,
     joined,
     launched,
+    leads,
     rank,
     rank_count,
     restarts,
@@ -100,23 +101,27 @@ def _start_ranks(args: argparse.Namespace, folder: Folder, count: int) -> int:
 
 def _grow_as_rank(args: argparse.Namespace) -> int:
     """Grow as one of the processes that torchrun has started."""
-    with joined():
-        try:
-            if args.processes is not None:
-                check_count(whole_number("--processes", args.processes))
-            path, resumes = by_rank_0(lambda: _folder_of_ranks(args))
-            args.resume = path if resumes else None
-            folder = Folder(Path(path))
-            run = _resumed_run(args, settings_from_flags(args))[1] if resumes else _run_of(args)
-            return _grow(args, folder, run)
-        except ToldByRank0Error:
-            return 2
-        except RuntimeError as error:
-            if not is_lost_contact(error):
-                raise
-            if args.processes is None and not rank():  # otherwise the process that has started the ranks tells
-                print("\nmeristem: another process of this run has ended; finished epochs are kept", file=sys.stderr)
-            return LOST_CONTACT
+    try:
+        with joined():
+            return _grow_among_ranks(args)
+    except ToldByRank0Error:
+        return 2
+    except RuntimeError as error:
+        if not is_lost_contact(error):
+            raise
+        if args.processes is None and leads():  # otherwise the process that has started the ranks tells
+            print("\nmeristem: another process of this run has ended; finished epochs are kept", file=sys.stderr)
+        return LOST_CONTACT
+
+
+def _grow_among_ranks(args: argparse.Namespace) -> int:
+    if args.processes is not None:
+        check_count(whole_number("--processes", args.processes))
+    path, resumes = by_rank_0(lambda: _folder_of_ranks(args))
+    args.resume = path if resumes else None
+    folder = Folder(Path(path))
+    run = _resumed_run(args, settings_from_flags(args))[1] if resumes else _run_of(args)
+    return _grow(args, folder, run)
 
 
 def _folder_of_ranks(args: argparse.Namespace) -> tuple[str, bool]:

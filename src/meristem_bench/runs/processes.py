@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import torch
 import torch.distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from meristem.distributed.agreement import from_rank_0, gathered, is_distributed
 from meristem.errors import MeristemError
@@ -50,11 +52,14 @@ def rank_count() -> int:
 @contextmanager
 def joined() -> Iterator[None]:
     """The group of all ranks inside; with GPUs each rank has its own, which is what it calls cuda."""
+    store, number, count = next(rendezvous("env://"))
+    # torchrun keeps the store when it starts the ranks anew, and with it the addresses of those that have died.
+    store = PrefixStore(f"start {restarts()[0]}", store)
+    backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        torch.distributed.init_process_group("cpu:gloo,cuda:nccl")
-    else:
-        torch.distributed.init_process_group("gloo")
+        backend = "cpu:gloo,cuda:nccl"
+    torch.distributed.init_process_group(backend, store=store, rank=number, world_size=count)
     # Of layers with one input channel, whose gradients may lie in memory either way.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     try:
@@ -101,10 +106,13 @@ def told(error: MeristemError) -> MeristemError:
     return error if rank() == 0 else ToldByRank0Error(str(error))
 
 
-def is_lost_contact(error: BaseException) -> bool:
+def leads() -> bool:
+    """Whether torchrun has started this process as rank 0; also known when the ranks have not met, or no more."""
+    return os.environ["RANK"] == "0"
+
+
+def is_lost_contact(error: RuntimeError) -> bool:
     """Whether an error says that another process has ended."""
-    if not isinstance(error, RuntimeError) or not is_distributed():
-        return False
     return isinstance(error, torch.distributed.DistError) or any(word in str(error).lower() for word in _GONE)
 
 
