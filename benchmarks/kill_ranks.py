@@ -1,7 +1,7 @@
 """Kills ranks of runs under torchrun: every run must end with the losses of one that nobody disturbed.
 
-python benchmarks/kill_ranks.py --runs 200             # 200 runs, a random rank killed once in each, about an hour
-python benchmarks/kill_ranks.py --runs 10 --kills 4    # the same number of kills costs less with several in a run
+python benchmarks/kill_ranks.py --runs 200             # 200 runs, a random rank killed once in each, about two hours
+python benchmarks/kill_ranks.py --runs 20 --kills 3    # up to 60 kills: several in a run cost less
 
 A kill is a SIGKILL at a random moment of the run: while the ranks import, meet, train, or write. torchrun ends the
 other rank and starts both anew, and they go on from the last checkpoint. What is compared, bit for bit: the losses,
@@ -69,7 +69,7 @@ def run(place: Path, epochs: int, kills: int, length: float, rng: random.Random)
         known: set[int] = set()
         while len(killed) < kills and (ranks := new_ranks(process, known)):
             known.update(ranks)
-            until = time.monotonic() + rng.uniform(0, length / max(1, kills))
+            until = time.monotonic() + rng.uniform(0, length)
             while process.poll() is None and time.monotonic() < until:
                 time.sleep(0.02)
             victim = rng.randrange(RANKS)
