@@ -65,7 +65,8 @@ class Reader(nn.Module):
 
 def words(run):
     text = torch.randint(0, 5, (400,), generator=torch.Generator().manual_seed(0))
-    return Words((END, "a", "b", "c", "d"), {"train": text, "validation": text[:90], "test": text[:75]}, run.data.unroll)
+    splits = {"train": text, "validation": text[:90], "test": text[:75]}
+    return Words((END, "a", "b", "c", "d"), splits, run.data.unroll)
 
 def recipe(model, load, task, **more):
     return Run(
@@ -264,8 +265,8 @@ def test_processes_are_started_and_a_death_is_one_sentence(here: Path, fork_serv
         assert run.wait(60) == 2
         told = [line for line in (here / "log").read_text().splitlines() if line.startswith("meristem: ")]
         assert told == [
-            "meristem: process 1 of 2 was killed (SIGKILL), which ends the run; every finished epoch is kept. To go on: "
-            "meristem grow recipes:from_arrays --resume started --processes 2"
+            "meristem: process 1 of 2 was killed (SIGKILL), which ends the run; every finished epoch is kept. "
+            "To go on: meristem grow recipes:from_arrays --resume started --processes 2"
         ]
         assert command("recipes:from_arrays", "--resume", "started").wait(60) == 2
         assert "this run has 2 processes, but 1 is here" in (here / "log").read_text()
