@@ -43,15 +43,30 @@ def shard(model):
         fully_shard(block)
     fully_shard(model)
 
+class Reader(nn.Module):
+    # Recurrent modules keep a list of their weights, and one weight is used twice.
+    def __init__(self):
+        super().__init__()
+        self.read = nn.LSTM(1, 7)
+        self.first, self.second = nn.Linear(7, 7), nn.Linear(7, 7)
+        self.second.weight = self.first.weight
+        self.head = nn.Linear(7, 3)
+
+    def forward(self, x):
+        read = self.read(x.t()[:, :, None])[0][-1]
+        return self.head(self.second(torch.relu(self.first(read))))
+
+spaces = {Net: space, Reader: meristem.trace(Reader(), inputs[0, :1])}
+
 class Loop:
-    def __init__(self, method, rows, kind="sgd", shard=None, **more):
+    def __init__(self, method, rows, kind="sgd", shard=None, net=Net, **more):
         torch.manual_seed(0)
-        self.model, self.rows, self.losses = Net(), rows, []
+        self.model, self.rows, self.losses = net(), rows, []
         self.optimizer = KINDS[kind](self.model.parameters())
         held_out = lambda net: nn.functional.cross_entropy(net(inputs[0, rows]), labels[0, rows])
+        more.update(space=spaces[net], seed=0, shard=shard, held_out_loss=held_out)
         self.grower = meristem.Grower(
-            self.model, self.optimizer, inputs[0, :1], budget="50%", epochs=EPOCHS, method=method, space=space, seed=0,
-            shard=shard, held_out_loss=held_out, **more,
+            self.model, self.optimizer, inputs[0, :1], budget="50%", epochs=EPOCHS, method=method, **more
         )
 
     def go(self, until=EPOCHS, after=lambda: None):
@@ -71,6 +86,7 @@ CASES = [
     ("l1", "adamw"), ("noise-test", "sgd"), ("soft-pruning", "sgd"),
 ]
 alone = {case: Loop(case[0], slice(None), case[1]).go() for case in CASES}
+alone["reader"] = Loop("search:peak=1.2", slice(None), net=Reader).go()
 """
 
 SCRIPT = """
@@ -123,7 +139,11 @@ again.grower.load_state_dict(halfway.grower.state_dict())
 again.losses = list(halfway.losses)
 found["state"] = compare(again.go(), alone[case])
 
-# An evaluation between step and training, tied weights, gradients of before, mixed precision.
+loop = Loop("search:peak=1.2", mine, shard=fully_shard, net=Reader).go()
+found["reader"] = compare(loop, alone["reader"])
+found["tied"] = loop.model.first.weight is loop.model.second.weight
+
+# Evaluations between steps leave the weights of the root whole.
 loop = Loop("search:peak=1.2", mine, shard=shard)
 with torch.no_grad():
     loop.model(inputs[0, mine])
@@ -173,7 +193,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
 
 CASES = (
     *("default:peak=1.2 adamw", "search:peak=1.2 sgd", "search:peak=1.2 adamw", "gates:peak=1.2 sgd", "l1 adamw"),
-    *("noise-test sgd", "soft-pruning sgd", "resumed", "state", "evaluated"),
+    *("noise-test sgd", "soft-pruning sgd", "resumed", "state", "evaluated", "reader"),
 )
 
 
@@ -187,6 +207,10 @@ def test_the_numbers_of_one_process(found: dict, name: str) -> None:
     assert run["losses apart"] < 1e-5
     assert run["weights apart"] < 1e-5
     assert run["still sharded"]
+
+
+def test_tied_weights_stay_tied(found: dict) -> None:
+    assert found["tied"]
 
 
 def test_a_rank_has_its_rows_alone(found: dict) -> None:
