@@ -52,8 +52,8 @@ def grow(args: argparse.Namespace) -> int:
         require_matplotlib()
     if launched():
         return _grow_as_rank(args)
-    folder, run = _folder_and_run(args)
     wanted = 1 if args.processes is None else whole_number("--processes", args.processes)
+    folder, run = _folder_and_run(args)
     if wanted > 1:
         return _start_ranks(args, folder, wanted)
     return _grow(args, folder, run)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from uuid import uuid4
 
 from meristem.errors import MeristemError
 from meristem_bench.runs.processes import LOST_CONTACT
+
+# What ended a run, if ranks ended in several ways: torch ends those that are left by SIGTERM.
+_CAUSES = ("killed", "refused", "terminated", "left alone")
+
+
+def _cause(code: int) -> str:
+    if code < 0:
+        return "terminated" if code == -signal.SIGTERM else "killed"
+    return "left alone" if code == LOST_CONTACT else "refused"
 
 
 def run_ranks(count: int, words: Sequence[str], to_go_on: str) -> int:
@@ -36,16 +46,15 @@ def run_ranks(count: int, words: Sequence[str], to_go_on: str) -> int:
     except SignalException:
         return 130
     except ChildFailedError as error:
-        failures = error.failures.items()
-        killed = next((each for each in failures if each[1].exitcode < 0), None)
-        if killed is not None:
-            rank, failure = killed
+        failures = error.failures
+        rank = min(failures, key=lambda rank: _CAUSES.index(_cause(failures[rank].exitcode)))
+        failure = failures[rank]
+        if failure.exitcode < 0:
             raise MeristemError(
                 f"process {rank} of {count} was killed ({failure.signal_name()}), which ends the run; every finished "
                 f"epoch is kept. To go on: {to_go_on}"
             ) from None
-        codes = [failure.exitcode for _, failure in failures]
-        return next((code for code in codes if code != LOST_CONTACT), LOST_CONTACT)
+        return int(failure.exitcode)
     finally:
         logging.disable(logging.NOTSET)
     return 0
