@@ -16,15 +16,14 @@ from meristem.control.decider import Decider
 from meristem.control.method import Method
 from meristem.control.trajectory import RateHint, Trajectory
 from meristem.cost.ledger import Ledger
-from meristem.errors import FileError, MeristemError
+from meristem.errors import FileError
 from meristem.growth import Growth
 from meristem.history import History, Record
-from meristem.io import checkpoint
+from meristem.io import run_checkpoint
 from meristem.io.export import check_copyable, export, save
 from meristem.space.space import Space
 from meristem.surgery.live import Live
-
-_KIND = "meristem-checkpoint-2"
+from meristem.surgery.spread import Spread
 
 
 class Grower:
@@ -41,6 +40,7 @@ class Grower:
     mean loss of the model it is called with on samples held out from training; methods that look at them
     (``"noise-test"``) call it a few times in a run, which the ledger counts. ``rules`` describe layers, operations and
     optimizers of your own, see ``meristem.rules``. Several optimizers, each of its own parameters, all step together.
+    ``shard`` calls ``fully_shard`` on the model that it is given; the grower calls it after every change.
     """
 
     def __init__(  # noqa: PLR0913
@@ -62,12 +62,13 @@ class Grower:
         frozen: Literal["pin", "resize"] = "pin",
         held_out_loss: Callable[[nn.Module], float | Tensor] | None = None,
         rules: Sequence[checks.AnyRule] = (),
+        shard: Callable[[nn.Module], Any] | None = None,
     ) -> None:
         self.method = checks.as_method(method)
         self.budget = checks.as_budget(budget, self.method)
         checks.check_arguments(model, optimizer, self.budget, self.method, space)
         checks.check_numbers(epochs, fine_tune, seed, batch_size, steps_per_epoch)
-        self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), int(seed)  # numpy's would not be kept
+        self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), checks.agreed_seed(seed)
         self.model, self.optimizer = checks.unwrapped(model), optimizer
         optimizers = checks.as_optimizers(optimizer, rules)
         checks.check_model(self.model)
@@ -83,17 +84,14 @@ class Grower:
         decider = Decider(self.method, self.space, self.budget, self.epochs, self.fine_tune, self.seed)
         decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
         samples = checks.samples_of(example_inputs, batch_size)
-        checks.refuse_when_stale(model)
-        self._growth = Growth(self.model, optimizers, decider, self.seed, samples, held_out_loss)
+        checks.check_shard(shard, model, self.method, self.space, optimizers)
+        spread = Spread(self.model, model, shard)
+        self._growth = Growth(spread, optimizers, decider, self.seed, samples, held_out_loss)
 
     def step(self, **metrics: float) -> Record:
         """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""
         if self.finished:
-            made_for = f"epochs={self.epochs}" + (f" and fine_tune={self.fine_tune}" if self.fine_tune else "")
-            raise MeristemError(
-                f"step() was called more than {self.epoch} times, but this grower was made for {made_for}; "
-                f"call it once per epoch"
-            )
+            raise checks.too_many_steps(self.epochs, self.fine_tune)
         record = self._growth.finish_epoch(checks.as_numbers(metrics), self.records)
         self.history.append(record)
         return record
@@ -106,17 +104,16 @@ class Grower:
         The gate of a whole block cannot be folded into a plain one: in the copy it is open, as at the end of a run. A
         block that has just come in, and is still shut, is left out.
         """
-        gating = self._growth.gating
         checks.tell_of_overrun(self.budget, self._growth.decider.prices, self.widths)
-        with gating.plain_blocks():
-            return export(self.live, gating.attached_unit_gates, gating.shut_blocks)
+        with self._growth.exportable() as (unit_gates, shut_blocks):
+            return export(self.live, unit_gates, shut_blocks)
 
     def save(self, folder: str | Path) -> None:
-        """Write the exported network to ``folder``; :func:`meristem.load` reads it into a full-size model."""
-        gating = self._growth.gating
+        """Write the exported network to ``folder``, for :func:`meristem.load`; of a sharded run all ranks call it."""
         checks.tell_of_overrun(self.budget, self._growth.decider.prices, self.widths)
-        with gating.plain_blocks():
-            save(self.live, folder, gating.attached_unit_gates, gating.shut_blocks)
+        with self._growth.exportable() as (unit_gates, shut_blocks):
+            if self._growth.spread.writes:
+                save(self.live, folder, unit_gates, shut_blocks)
 
     def follow(self, averaged: nn.Module) -> None:
         """Let an averaged copy of the model (``torch.optim.swa_utils.AveragedModel``, an EMA) be resized with it.
@@ -124,7 +121,10 @@ class Grower:
         Units keep their averages, also while they are away; the average of a fresh one starts with its weights. Call it
         before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state.
         """
-        self.live.follow(checks.copy_of(self.model, averaged))
+        with self._growth.spread.gathered(self.live):
+            copy = checks.copy_of(self.model, averaged)
+            self._growth.spread.add(averaged)
+            self.live.follow(copy)
 
     def resize_state(self, carried: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
@@ -242,19 +242,18 @@ class Grower:
     def checkpoint(self, path: str | Path, **extra: Any) -> None:
         """Write the state to a file, atomically, with the random state of the process and what you add.
 
-        Call it between optimizer steps; gradients are not kept.
+        Call it between optimizer steps; gradients are not kept. In a sharded run all ranks call it, for a folder.
         """
-        kept = {"grower": self.state_dict(), "random": checkpoint.random_state(), "extra": extra}
-        checkpoint.write(path, kept, kind=_KIND)
+        run_checkpoint.write(path, self.state_dict(), extra, self._growth.spread.is_sharded)
 
     def resume(self, path: str | Path) -> dict[str, Any]:
         """Go on from a checkpoint: call it on a grower made in the same way. Returns what was added to it.
 
         A damaged or foreign file is refused and changes nothing.
         """
-        kept = checkpoint.read(path, kind=_KIND)
+        kept = run_checkpoint.read(path, self._growth.spread.is_sharded)
         self._load(kept["grower"], str(path))
-        checkpoint.set_random_state(kept["random"])
+        run_checkpoint.go_on_with(kept["random"])
         extra: dict[str, Any] = kept["extra"]
         return extra
 

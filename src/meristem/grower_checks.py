@@ -15,6 +15,7 @@ from torch import nn, optim
 from meristem.control.budget import Budget
 from meristem.control.method import Method
 from meristem.cost.price import Prices
+from meristem.distributed.agreement import from_rank_0, is_distributed
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
 from meristem.gating.reader_patches import groups_without_readers
@@ -24,6 +25,7 @@ from meristem.rules import LayerRule, OpRule, OptimizerRule, Rule
 from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
 from meristem.surgery.optimizer import Optimizers
+from meristem.surgery.sharding import check_can_shard
 from meristem.tracing.model_copy import tensor_at
 from meristem.tracing.trace import trace
 
@@ -37,23 +39,6 @@ def unwrapped(model: nn.Module) -> nn.Module:
         if inner is not None and type(model).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel"):
             return unwrapped(inner)
     return model
-
-
-def refuse_when_stale(wrapper: nn.Module) -> None:
-    """Let a DistributedDataParallel wrapper refuse to run once the parameters it was made with are not the model's."""
-    if type(wrapper).__name__ != "DistributedDataParallel":
-        return
-    known = list(wrapper.parameters())
-
-    def check(module: nn.Module, args: Any) -> None:
-        now = list(module.parameters())
-        if len(now) != len(known) or any(one is not two for one, two in zip(now, known, strict=True)):
-            raise MeristemError(
-                "this DistributedDataParallel wrapper averages the gradients of parameters that the model no longer "
-                "has; wrap it again: model = DistributedDataParallel(grower.model), after every step()"
-            )
-
-    wrapper.register_forward_pre_hook(check)
 
 
 def as_method(method: Method | str | None) -> Method:
@@ -130,6 +115,7 @@ def check_training(model: nn.Module, optimizers: Optimizers) -> None:
 def copy_of(model: nn.Module, averaged: Any) -> nn.Module:
     """The copy of ``model`` in what keeps averages, which is that copy or has it in its attribute ``module``."""
     inner = averaged if type(averaged) is type(model) else getattr(averaged, "module", None)
+    inner = unwrapped(inner) if isinstance(inner, nn.Module) else inner
     if not isinstance(inner, nn.Module) or type(inner) is not type(model):
         raise MeristemError(
             f"follow() takes an averaged copy of the model, a {type(model).__name__}, or an AveragedModel of it, got "
@@ -146,8 +132,8 @@ def check_model(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if type(parameter).__name__ in ("DTensor", "FlatParameter"):
             raise MeristemError(
-                f"{name} is spread over the ranks by FSDP, so its units cannot be resized: use "
-                f"DistributedDataParallel while the network grows, and FSDP on what export() returns"
+                f"{name} is sharded already, so its units cannot be resized: leave fully_shard (of FSDP2) to the "
+                f"grower, Grower(..., shard=a function that calls fully_shard on the model)"
             )
         if parameter.is_meta:
             raise MeristemError(
@@ -167,6 +153,42 @@ def check_numbers(epochs: Any, fine_tune: Any, seed: Any, batch_size: Any, steps
     for name, value, lowest in (*needed, *(each for each in optional if each[1] is not None)):
         if isinstance(value, bool) or not isinstance(value, Integral) or value < lowest:
             raise MeristemError(f"{name} must be a whole number of at least {lowest}, got {value!r}")
+
+
+def check_shard(shard: Any, given: nn.Module, method: Method, space: Space, optimizers: Optimizers) -> None:
+    """Refuse what a model of which each rank has a part cannot do."""
+    if shard is None:
+        return
+    if not is_distributed():
+        raise MeristemError("shard= needs the processes among which it shards: init_process_group() comes first")
+    if given is not unwrapped(given):
+        raise MeristemError(f"give shard=, or a {type(given).__name__}, not both: a model is sharded or copied")
+    why = (
+        (method.gate.scales, "its gates scale the weights in the forward pass"),
+        (method.pressure is not None, "it acts on weights at every step"),
+        (bool(space.blocks), "whole blocks of this space may be absent, whose gates look at the whole of a gradient"),
+    )
+    for cannot, reason in why:
+        if cannot:
+            raise MeristemError(
+                f"this method cannot grow a sharded model: {reason}; use the default or search, without depth, or "
+                f"DistributedDataParallel"
+            )
+    check_can_shard(optimizers)
+
+
+def too_many_steps(epochs: int, fine_tune: int) -> MeristemError:
+    """What is wrong when step() is called once more."""
+    made_for = f"epochs={epochs}" + (f" and fine_tune={fine_tune}" if fine_tune else "")
+    return MeristemError(
+        f"step() was called more than {epochs + fine_tune} times, but this grower was made for {made_for}; call it "
+        f"once per epoch"
+    )
+
+
+def agreed_seed(seed: Any) -> int:
+    """The seed of rank 0, as Python's own number: numpy's would not be kept."""
+    return from_rank_0(int(seed))
 
 
 def check_method(method: Method, space: Space, model: nn.Module) -> None:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from meristem.control.decider import Decider, LiveUnits, Progress
 from meristem.cost.ledger import Ledger
-from meristem.distributed import same_on_all_ranks
+from meristem.distributed.agreement import mean_of_metrics, same_on_all_ranks, sum_of_numbers, take_from_rank_0
+from meristem.distributed.shards import whole
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, Phase
 from meristem.gating.held_out import HeldOut, HeldOutLoss
 from meristem.gating.interfaces import Signals, WeightsOf
+from meristem.gating.unit_gates import Gates
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
 from meristem.surgery.live import Live, scale_reads
 from meristem.surgery.optimizer import Optimizers
+from meristem.surgery.spread import Spread
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,17 @@ class Growth:
 
     def __init__(
         self,
-        model: nn.Module,
+        spread: Spread,
         optimizers: Optimizers,
         decider: Decider,
         seed: int,
         samples: Samples,
         held_out_loss: HeldOutLoss | None = None,
     ) -> None:
-        self.model, self.optimizers, self.decider, method = model, optimizers, decider, decider.method
+        self.spread, self.optimizers, self.decider, method = spread, optimizers, decider, decider.method
+        self.model = model = spread.model
         self.epochs, self.fine_tune = decider.epochs, decider.fine_tune
+        self._check_start()
         self.live = Live(model, decider.space, optimizers, start=decider.first_units, fresh=method.fresh, seed=seed)
         if method.start.native_scale:
             scale_reads(self.live)
@@ -72,7 +79,8 @@ class Growth:
         if held_out_loss is not None:
             self.gating.held_out = HeldOut(self.live, held_out_loss)
         self._clock = time.perf_counter()
-        self._begin_epoch(decider.strength)
+        with spread.gathered(self.live):
+            self._begin_epoch(decider.strength)
 
     @property
     def growing(self) -> bool:
@@ -88,20 +96,24 @@ class Growth:
     def finish_epoch(self, metrics: Mapping[str, float], earlier: Sequence[Record]) -> Record:
         """Record the epoch that is over, decide the next network, make it. Nothing changes if that is refused."""
         self.live.check_untouched()
+        with self.spread.gathered(self.live):
+            return self._finish_epoch(metrics, earlier)
+
+    def _finish_epoch(self, metrics: Mapping[str, float], earlier: Sequence[Record]) -> Record:
         self._check_ranks()
         with self.decider.undone_if_refused():  # nothing else is assigned before the decision stands
             self.decider.keeper.finish()
             macs_frac = self.decider.prices.share("macs", self.live.widths)
             stage = self.decider.stage(self.progress.epoch)
             ledger = self.ledger.after_training(self.progress.steps, macs_frac, stage)
-            record = self._record(metrics, ledger)
+            record = self._record(mean_of_metrics(metrics), ledger)
             progress = self.decider.after_epoch(self.progress, self.live.active, self.gating.lr_frac)
             signals, records = self.gating.signals(), [*earlier, record]
             decision = self.decider.decide(progress, self._units, signals, records, self._device)
             plan = None
             if decision is not None:
                 plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
-            evaluated = signals.evaluated_samples
+            (evaluated,) = sum_of_numbers([signals.evaluated_samples], self._device)
         self.progress = self.decider.accept(progress, decision)
         self.ledger = ledger.after_evaluating(evaluated / self._samples.step, macs_frac) if evaluated else ledger
         self.live.stay() if plan is None else self.live.apply(plan)
@@ -109,19 +121,27 @@ class Growth:
             self.gating.weights(WeightsOf.FILTER).zero_units(decision.zeroed)
         if decision is not None and decision.read_scales:
             self.gating.scale_reads(decision.read_scales)
+        take_from_rank_0(self.live.averages)  # buffers are each rank's own
         record.update(moves(plan), frozen=plan is None)
         if progress.epoch == self.epochs and self.fine_tune:
             self.gating.fold(self.model)
         self._begin_epoch(decision.strength if decision is not None else 0.0)
         return record
 
+    def _check_start(self) -> None:
+        """Refuse to start from other weights on each rank: units that come in later would have those."""
+        if not same_on_all_ranks(self.model.parameters()):
+            raise MeristemError(
+                "the ranks of this distributed run start from different weights: wrap the model before you make the "
+                "grower, model = DistributedDataParallel(model), or build it from the same seed on every rank"
+            )
+
     def _check_ranks(self) -> None:
         """Refuse to go on with ranks that train different networks."""
         if not same_on_all_ranks([each for each in self.model.parameters() if each.requires_grad]):
             raise MeristemError(
-                "the ranks of this distributed run have different parameters: their gradients are not averaged. "
-                "step() makes new parameters, so wrap the model again after making the grower and after every "
-                "step(): model = DistributedDataParallel(grower.model)"
+                "the ranks of this distributed run have different parameters: their gradients are not averaged. Wrap "
+                "the model and give the grower the wrapper: model = DistributedDataParallel(model), Grower(model, ...)"
             )
 
     def _begin_epoch(self, strength: float, resumed: bool = False) -> None:
@@ -184,6 +204,12 @@ class Growth:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    @contextmanager
+    def exportable(self) -> Iterator[tuple[Gates | None, frozenset[str]]]:
+        """The whole model with plain blocks inside, and what an export adds: gates to fold in, blocks to leave out."""
+        with self.gating.plain_blocks(), self.spread.gathered(self.live):
+            yield self.gating.attached_unit_gates, self.gating.shut_blocks
+
     # --- keeping and restoring ---
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,6 +225,10 @@ class Growth:
 
     def load_state_dict(self, kept: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` returned; the state of another model is refused and changes nothing."""
+        with self.spread.gathered(self.live):
+            self._load(tree_map_only(Tensor, whole, dict(kept)))
+
+    def _load(self, kept: Mapping[str, Any]) -> None:
         try:
             self.live.load_state_dict(state.restored(kept["live"]))
         except SurgeryError as error:

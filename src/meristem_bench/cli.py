@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
             return 0
         args = parser.parse_args(argv)
+        args.words = list(sys.argv[1:] if argv is None else argv)
         module, _, function = args.command.partition(":")
         return int(getattr(importlib.import_module(f"meristem_bench.commands.{module}"), function)(args))
     except MeristemError as error:
@@ -121,6 +122,9 @@ def _add_grow(grow: argparse.ArgumentParser) -> None:
     _add_report(grow)
     grow.add_argument("--seeds", metavar="N", help="run N seeds, from --seed on, and show mean and deviation")
     _add_jobs(grow)
+    grow.add_argument(
+        "--processes", metavar="N", help="share every batch among N processes; or start this command by torchrun"
+    )
     grow.add_argument("--tensorboard", action="store_true", help="write graphs for TensorBoard too, as the run goes")
     grow.add_argument("--plain", action="store_true", help="on a terminal: one line instead of bars for the widths")
     grow.set_defaults(command="grow:grow")

@@ -16,6 +16,7 @@ from meristem.errors import FileError
 from meristem_bench.data.digits import digits
 from meristem_bench.models.resnet_cifar import ResNetCifar
 from other_libraries import example, library
+from two_ranks import on_two_ranks
 
 library("accelerate")
 from accelerate import Accelerator  # noqa: E402
@@ -114,3 +115,57 @@ def test_the_example(tmp_path: Path) -> None:
     for one, two in zip(small.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, two)
     assert meristem.count_params(meristem.trace(small, IMAGES[:1])) == sum(each.numel() for each in small.parameters())
+
+
+TWO_RANKS = """
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+from accelerate import Accelerator
+from meristem.integrations.accelerate import prepare_grower
+EPOCHS = 4
+generator = torch.Generator().manual_seed(0)
+images, labels = torch.randn(64, 6, generator=generator), torch.randint(0, 3, (64,), generator=generator)
+
+class Loop:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.accelerator = Accelerator(cpu=True)
+        model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+        optimizer = optim.AdamW(model.parameters(), lr=3e-3)
+        loader = DataLoader(TensorDataset(images, labels), 16)
+        self.model, self.optimizer, self.loader = self.accelerator.prepare(model, optimizer, loader)
+        settings = {"budget": "40%", "epochs": EPOCHS, "method": "search:peak=1.2"}
+        self.grower = prepare_grower(self.accelerator, self.model, self.optimizer, images[:1], **settings)
+
+    def go(self, until=EPOCHS):
+        while self.grower.epoch < until:
+            for x, y in self.loader:
+                loss = F.cross_entropy(self.model(x), y)
+                self.accelerator.backward(loss)
+                self.accelerator.clip_grad_norm_(self.model.parameters(), 1.0)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+            self.grower.step(loss=loss.item())
+        return self
+"""
+
+ON_EACH = """
+# It asks for the place where ranks meet, also of those that have met.
+os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="1")
+loop = Loop().go(2)
+loop.accelerator.save_state("kept")
+loop.go()
+again = Loop()
+again.accelerator.load_state("kept")
+found["resumed at"] = again.grower.epoch
+again.go()
+digests = [digest(dict(each.grower.model.named_parameters())) for each in (loop, again)]
+found["alike"] = [type(loop.model) is DDP, alike(digests[0]), digests[0] == digests[1]]
+found["moved"] = len({str(record["widths"]) for record in loop.grower.records}) > 1
+"""
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """The wrapper of accelerate follows; its checkpoint brings both ranks to the same end, bit for bit."""
+    found = on_two_ranks(TWO_RANKS, ON_EACH, tmp_path)
+    assert found == {"resumed at": 2, "alike": [True, True, True], "moved": True}

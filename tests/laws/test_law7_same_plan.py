@@ -7,11 +7,7 @@ in a distributed run rank 0 decides.
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +16,8 @@ import torch
 
 from growing import PRESETS, Growth, assert_same, everything
 from helpers import masks_equal
+from two_ranks import on_two_ranks
 
-TESTS = Path(__file__).parents[1]
 NETS = ("resnet", "attention_matmul", "lstm_lm")
 
 
@@ -93,41 +89,20 @@ def test_global_random_numbers_do_not_decide(space_of) -> None:
 
 # --- ranks --------------------------------------------------------------------------------------------------------
 
-# Importing torch and tracing take seconds, so one process does it and becomes two. Each rank builds its own weights and
-# sees its own data. After each epoch the ranks compare their masks, parameters
-# and moments, as they are before the module is wrapped again, and rank 0 writes down what was found.
-RANK = """
-import hashlib, json, os, sys
-import torch
-import torch.distributed as dist
-from torch import optim
-from torch.nn.parallel import DistributedDataParallel as DDP
-import meristem
+# Each rank builds its own weights and sees its own data. After each epoch the ranks compare their masks, parameters and
+# moments, as they are before the next forward pass, and rank 0 writes down what was found.
+BEFORE = """
 from growing import Growth, batch
 from helpers import loss, run, snapshot
 from deep import DEEP
 from zoo import ZOO
 
-torch.set_num_threads(1)
-meeting, answer = sys.argv[1:]
-spaces, found = {name: meristem.trace(*ZOO[name].build()) for name in ("plain", "attention_matmul")}, {}
+spaces = {name: meristem.trace(*ZOO[name].build()) for name in ("plain", "attention_matmul")}
 deep_space = meristem.trace(*DEEP["deep_residual"].build(), depth=True)
 Growth("plain", spaces["plain"])  # torch loads what it loads late, once for both
-child = os.fork()
-rank = 1 if child else 0
-dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+"""
 
-def digest(named):
-    found = hashlib.sha256()
-    for name, tensor in sorted(named.items()):
-        found.update(name.encode() + tensor.detach().contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-def alike(value):
-    every = [None, None]
-    dist.all_gather_object(every, value)
-    return every[0] == every[1]
-
+SCRIPT = """
 for name in spaces:
     for preset in ("default", "search", "random", "gates", "paper", "uniform"):
         if name != "plain" and preset not in ("default", "paper"):
@@ -142,7 +117,6 @@ for name in spaces:
         torch.manual_seed(100 + rank)
         epochs = []
         for epoch in range(4):
-            wrapped = DDP(model)
             for _ in range(2):
                 optimizer.zero_grad()
                 data = batch(inputs)
@@ -174,7 +148,6 @@ grower = meristem.Grower(
 torch.manual_seed(200 + rank)
 found["blocks"] = []
 for epoch in range(4):
-    wrapped = DDP(model)
     for _ in range(2):
         optimizer.zero_grad()
         loss(run(wrapped, batch(inputs))).backward()
@@ -186,7 +159,7 @@ for epoch in range(4):
         any(abs(float(before[group][0]) - 2.5) > 1e-6 for group in grower.space.blocks if grower.live.masks[group][0]),
     ])
 
-# Another seed on every rank, so each would decide otherwise.
+# Other random numbers on every rank, so each would decide otherwise.
 model, inputs = ZOO["plain"].build()
 optimizer = optim.SGD(model.parameters(), lr=0.05)
 method = meristem.methods.METHODS["gates"]()
@@ -194,6 +167,8 @@ grower = meristem.Grower(
     model, optimizer, inputs, budget=meristem.Budget(params="50%"), epochs=4, method=method, space=spaces["plain"],
     seed=rank,
 )
+found["seed"] = alike(grower.seed)
+grower._growth.decider.rng = np.random.default_rng(rank)
 found["rank 0 decides"] = []
 for epoch in range(4):
     for parameter in model.parameters():
@@ -203,40 +178,25 @@ for epoch in range(4):
     found["rank 0 decides"].append(alike({group: mask.tolist() for group, mask in grower.live.masks.items()}))
 
 # Gradients that nobody averages: the ranks drift apart.
+model, _ = ZOO["plain"].build()
+optimizer = optim.SGD(model.parameters(), lr=0.05)
+grower = meristem.Grower(model, optimizer, inputs, budget="90%", epochs=1, space=spaces["plain"])
 for parameter in model.parameters():
     parameter.grad = torch.full_like(parameter, 1.0 + rank)
 optimizer.step()
 try:
-    meristem.Grower(
-        model, optim.SGD(model.parameters(), lr=0.05), inputs, budget=meristem.Budget(params="90%"), epochs=1
-    ).step()
+    grower.step()
     found["drift"] = ""
 except meristem.MeristemError as error:
     found["drift"] = str(error)
-
-if rank == 0:
-    with open(answer, "w") as file:
-        json.dump(found, file)
-dist.destroy_process_group()
-if child:
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
 def test_ranks_agree(tmp_path: Path) -> None:
     """Two processes, other initial weights and other data on each: equal widths, masks, parameters and moments after
-    every epoch. (Running statistics are a rank's own until the module is wrapped again; that is torch's way.)"""
-    answer = tmp_path / "answer.json"
-    ended = subprocess.run(
-        [sys.executable, "-c", RANK, str(tmp_path / "meeting"), str(answer)],
-        env={**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(answer.read_text())
+    every epoch. (Running statistics are a rank's own until the next forward pass; that is torch's way.)"""
+    found = on_two_ranks(BEFORE, SCRIPT, tmp_path)
+    assert found.pop("seed")
     assert found.pop("rank 0 decides") == [True] * 4
     assert "have different parameters: their gradients are not averaged" in found.pop("drift")
     assert [same for same, _ in found["blocks"]] == [True] * 4

@@ -293,13 +293,15 @@ def one_process(tmp_path: Path) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
-def test_a_stale_wrapper_refuses_to_run(one_process: None) -> None:
-    """It would train on, with the gradients of each rank alone."""
+def test_a_wrapper_follows_and_a_stale_one_refuses_to_run(one_process: None) -> None:
+    """Stale, it would train on, with the gradients of each rank alone."""
     model, x = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(4, 5)
     wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     grower = meristem.Grower(wrapped, optimizer, x, epochs=2, budget="60%")
-    with pytest.raises(meristem.MeristemError, match=r"wrap it again: model = DistributedDataParallel\(grower.model\)"):
+    wrapped(x)
+    grower.live.apply(grower.live.plan({name: range(1) for name in grower.space.groups}))
+    with pytest.raises(meristem.MeristemError, match="changed behind the grower's back; wrap it again"):
         wrapped(x)
     nn.parallel.DistributedDataParallel(grower.model)(x)
 

@@ -19,7 +19,7 @@ from meristem.control.trajectory import plan_trajectory
 from meristem.control.unnamed_cost import Range, in_step_range, possible_range
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
-from meristem.distributed import broadcast_arrays, broadcast_masks, broadcast_numbers, mean_of_numbers
+from meristem.distributed.agreement import broadcast_arrays, broadcast_masks, broadcast_numbers, mean_of_numbers
 from meristem.gating.interfaces import Signals
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space

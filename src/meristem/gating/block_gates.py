@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from meristem.distributed import is_distributed, mean_over_ranks
+from meristem.distributed.agreement import is_distributed, mean_over_ranks
 from meristem.gating.grad_probe import GradProbe
 from meristem.gating.hooks import AttachableHooks
 from meristem.gating.opening import Opening

@@ -24,6 +24,7 @@ from meristem.gating.kinds import GatePlacement
 from meristem.gating.opening import Opening
 from meristem.gating.placement import gate_slots
 from meristem.gating.pulls import Pulls
+from meristem.gating.reader_patches import patches_of_all_ranks
 from meristem.gating.unit_gates import Gates
 from meristem.gating.unit_weights import UnitWeights
 from meristem.space.arrays import FloatArray
@@ -62,7 +63,7 @@ class LiveSignals:
 
     def reader_patches(self, count: int, rng: np.random.Generator) -> dict[str, list[ReaderPatches]]:
         with self._held_out() as held_out:
-            return held_out.reader_patches(count, rng)
+            return patches_of_all_ranks(held_out.reader_patches(count, rng))
 
     @contextmanager
     def _held_out(self) -> Iterator[HeldOut]:

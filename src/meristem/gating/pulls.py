@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from meristem.distributed.agreement import sum_over_ranks
+from meristem.distributed.shards import first_row_here, is_sharded, part_here
 from meristem.gating.block_gates import BlockGates
 from meristem.space.space import Slot
 from meristem.surgery.live import Live
@@ -33,15 +35,18 @@ class Pulls:
         if self._version != self.live.version:
             self._index()
         total: Tensor | None = None
+        in_parts = False
         for weight, dim, parts in self._reads:
             if weight.grad is None:
                 continue
             if total is None:
                 total = torch.zeros(self._size, device=weight.device, dtype=torch.float32)
             along = _along(weight.detach(), weight.grad, dim).float()
+            in_parts = in_parts or is_sharded(weight)
             for place, at in parts:
                 total.index_add_(0, place, (along if at is None else along[at]).to(total.device))
         total = torch.zeros(self._size) if total is None else total
+        total = sum_over_ranks(total) if in_parts else total
         for group, pull in self._blocks.take_pulls().items() if self._blocks is not None else ():
             if group in self._block_places:
                 total[self._block_places[group]] = pull.to(total.device)
@@ -68,7 +73,11 @@ class Pulls:
 
 
 def _along(weight: Tensor, gradient: Tensor, dim: int) -> Tensor:
-    """The sum of weight * gradient over all dimensions but ``dim``."""
-    product = weight * (gradient.to_dense() if gradient.is_sparse else gradient)
+    """The sum of weight * gradient over all dimensions but ``dim``; of a sharded weight over the rows that are here."""
+    product = part_here(weight) * part_here(gradient.to_dense() if gradient.is_sparse else gradient)
     rest = [other for other in range(weight.dim()) if other != dim]
-    return product.sum(rest) if rest else product
+    along = product.sum(rest) if rest else product
+    if dim or not is_sharded(weight):
+        return along
+    first = first_row_here(weight)
+    return nn.functional.pad(along, (first, weight.shape[0] - first - len(along)))

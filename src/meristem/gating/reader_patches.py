@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from meristem.distributed.agreement import gathered, is_distributed
 from meristem.gating.interfaces import ReaderPatches
 from meristem.space.space import Slot, Space
 from meristem.surgery.live import Live
@@ -57,6 +58,20 @@ def reader_patches(
             patches = ReaderPatches(weight, torch.cat(caught[index]), reader.units, live.widths[reader.group])
             found[reader.group].append(patches)
     return found
+
+
+def patches_of_all_ranks(found: dict[str, list[ReaderPatches]]) -> dict[str, list[ReaderPatches]]:
+    """The patches of every rank of a distributed run: each has looked at its own data."""
+    if not is_distributed():
+        return found
+    every = gathered({group: [each.patches.cpu() for each in readers] for group, readers in found.items()})
+    return {
+        group: [
+            replace(reader, patches=torch.cat([ranks[group][at] for ranks in every]).to(reader.patches.device))
+            for at, reader in enumerate(readers)
+        ]
+        for group, readers in found.items()
+    }
 
 
 def groups_without_readers(space: Space, model: nn.Module) -> list[str]:

@@ -20,9 +20,11 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
+from meristem.errors import MeristemError
 from meristem.grower import Grower
-from meristem.integrations.common import read_state, refuse_several_processes, write_state
+from meristem.integrations.common import read_state, write_state
 
 try:
     from accelerate import Accelerator
@@ -40,8 +42,14 @@ def prepare_grower(
     From then on ``accelerator.save_state`` saves it, too, and ``accelerator.load_state``, in a program that has come
     this far again, gives model, optimizer and grower the structure of the checkpoint before it loads the rest.
     """
-    refuse_several_processes(accelerator.num_processes)
-    grower = Grower(accelerator.unwrap_model(model), optimizer, example_inputs, **settings)
+    several = accelerator.num_processes > 1
+    if several and not isinstance(model, DistributedDataParallel):
+        raise MeristemError(
+            f"accelerate runs {accelerator.num_processes} processes with {accelerator.distributed_type.value}, but the "
+            f"grower follows DistributedDataParallel alone: give it what accelerator.prepare() returns, and leave out "
+            f"FSDP and DeepSpeed"
+        )
+    grower = Grower(model if several else accelerator.unwrap_model(model), optimizer, example_inputs, **settings)
 
     def save(models: list[nn.Module], weights: list[Any], folder: str) -> None:
         if accelerator.is_main_process:

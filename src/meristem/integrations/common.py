@@ -86,9 +86,8 @@ def refuse_several_processes(count: int) -> None:
     """Refuse to grow in a distributed run of a framework."""
     if count > 1:
         raise MeristemError(
-            f"this run has {count} processes, and the framework wraps the model once and for all: the wrapper would "
-            f"average gradients of parameters that the network no longer has; grow in one process, or in a loop of "
-            f"your own (docs/growing.md, Several processes)"
+            f"this run has {count} processes, and this callback does not tell the framework's wrapper when the network "
+            f"changes; grow in one process, with accelerate, or in a loop of your own (docs/distributed.md)"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from meristem.errors import PlanError, SurgeryError
 from meristem.rules import OptimizerRule
@@ -157,10 +157,20 @@ class Live:
         key = f"averaged copy {len(self._averaged)}"
         self._averaged.append(AveragedCopy(averaged, self.space, self._store, key, self._masks))
 
+    @property
+    def averages(self) -> list[Tensor]:
+        """The tensors of all copies that follow."""
+        models = [copy.model for copy in self._averaged]
+        return [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
+
     def check_untouched(self) -> None:
         """Refuse to go on with parameters that somebody else has exchanged, or optimizer state that no rule names."""
         self._watch.check_untouched()
         self._resizer.check_optimizer_state()
+
+    def parameters_replaced(self) -> None:
+        """Note that the parameters are other objects now, with the same weights: sharded, or whole again."""
+        self._finish_change(trained=True)
 
     def _masks_after(self, plan: Plan) -> tuple[dict[str, BoolArray], dict[str, BoolArray]]:
         """The masks after ``plan`` and the units it grows; refuses a plan made for another state.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from meristem.errors import SurgeryError
 from meristem.rules import OptimizerRule
@@ -34,7 +34,7 @@ class Optimizers:
     ) -> None:
         given = [optimizers] if isinstance(optimizers, optim.Optimizer) else optimizers
         self.all = tuple(_unwrapped(each) for each in given)
-        self._kinds = [state_kinds(each, rules) for each in self.all]
+        self.kinds = [state_kinds(each, rules) for each in self.all]  # of what each keeps
 
     def check(self, model: nn.Module) -> None:
         """Refuse optimizers that train nothing of ``model``, or the same parameter twice."""
@@ -64,7 +64,7 @@ class Optimizers:
         optimizer = self.all[slot.optimizer]
         if parameter in optimizer.state:
             where = f"for {name} {type(optimizer).__name__}"
-            check_state(optimizer.state[parameter], self._kinds[slot.optimizer], parameter.shape, where)
+            check_state(optimizer.state[parameter], self.kinds[slot.optimizer], parameter.shape, where)
 
     def replace(self, slot: Slot, old: nn.Parameter, new: nn.Parameter, exchange: Exchange) -> None:
         """Put ``new`` into the slot of ``old``; its state is resized entry by entry."""
@@ -72,7 +72,7 @@ class Optimizers:
         optimizer.param_groups[slot.group]["params"][slot.index] = new
         if old in optimizer.state:
             state = optimizer.state.pop(old)
-            resize_state(state, self._kinds[slot.optimizer], new, exchange)
+            resize_state(state, self.kinds[slot.optimizer], new, exchange)
             optimizer.state[new] = state
 
     def replace_without_state(self, slot: Slot, old: nn.Parameter, new: nn.Parameter) -> None:
@@ -80,6 +80,25 @@ class Optimizers:
         optimizer = self.all[slot.optimizer]
         optimizer.param_groups[slot.group]["params"][slot.index] = new
         optimizer.state.pop(old, None)
+
+    def exchange(
+        self, new_of: Mapping[int, nn.Parameter], convert: Callable[[nn.Parameter, nn.Parameter, Tensor], Tensor]
+    ) -> None:
+        """Put other objects in place of parameters, by their id: the same weights, held otherwise. So is their state.
+
+        ``convert(old, new, value)`` is called with every tensor of a state.
+        """
+        for optimizer in self.all:
+            for group in optimizer.param_groups:
+                for index, old in enumerate(group["params"]):
+                    new = new_of.get(id(old), old)
+                    group["params"][index] = new
+                    if new is not old and old in optimizer.state:
+                        state = optimizer.state.pop(old)
+                        optimizer.state[new] = {
+                            key: convert(old, new, value) if isinstance(value, Tensor) else value
+                            for key, value in state.items()
+                        }
 
     @property
     def lr(self) -> float:

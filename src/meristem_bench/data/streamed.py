@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +39,7 @@ class Streamed:
     splits: Mapping[str, Samples]
     workers: int = 0  # processes that read; 0: this one reads, while it does nothing else
     start: str | None = None  # how processes are started: "fork", "spawn", "forkserver"; None: as usual on the platform
+    share: tuple[int, int] = (0, 1)  # which part of every batch is read, and how many parts there are
 
     def __post_init__(self) -> None:
         for name in dict.fromkeys(("train", "test", *self.splits)):
@@ -51,6 +52,10 @@ class Streamed:
     def example(self) -> tuple[Tensor, ...]:
         """One sample as the model is called with it while it trains."""
         return (self.splits["train"].load(0, np.random.default_rng(0))[0][None],)
+
+    def shared(self, rank: int, ranks: int) -> Streamed:
+        """Those of which only the rows of one of several processes are read, in every batch."""
+        return replace(self, share=(rank, ranks))
 
     def has(self, split: str) -> bool:
         return split in self.splits
@@ -82,6 +87,9 @@ class Streamed:
         yield from self._batches(split, keys)
 
     def _batches(self, split: str, keys: Iterable[list[_Key]]) -> Iterator[tuple[Tensor, Tensor]]:
+        part, parts = self.share
+        shares = (batch[part * len(batch) // parts : (part + 1) * len(batch) // parts] for batch in keys)
+        keys = (share for share in shares if share)
         with self._workers_of(split, keys) as batches:
             while True:
                 try:

@@ -14,7 +14,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from meristem.distributed.agreement import gathered, mean_of_numbers, take_from_rank_0
 from meristem.errors import DataError, MeristemError
+from meristem.grower import Grower
 from meristem.space.outline import outline
 from meristem_bench.runs.data import Data
 from meristem_bench.runs.description import description
@@ -22,6 +24,7 @@ from meristem_bench.runs.folder import Folder, write_json
 from meristem_bench.runs.forecast import warning_before
 from meristem_bench.runs.forward import Forward, TrainingForward
 from meristem_bench.runs.observers import RunObserver
+from meristem_bench.runs.processes import by_every_rank, by_rank_0, check_count, rank, told
 from meristem_bench.runs.result import Result, make_result
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.training import Training, build
@@ -33,16 +36,15 @@ _HIGH_RATE = 0.8  # of the first learning rate, at which what is new still learn
 
 def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
     """Start the run in ``folder``, or go on with what lies there. Returns the result, which is also written there."""
-    if not folder.checkpoint.exists():
+    check_count(run.machine.processes)
+    resumes = by_rank_0(folder.checkpoint.exists)
+    if not resumes and not rank():
         folder.history.unlink(missing_ok=True)  # of a run that was killed in its first epoch
-    training = build(run, folder.history)
+    training = build(run, None if rank() else folder.history)
     described, run, grower = run, training.run, training.grower
-    if not folder.description.exists():
-        folder.write_description(description(described))
-    if not folder.space.exists():
-        write_json(folder.space, outline(grower.space))
-    if folder.checkpoint.exists():
-        training.resume(folder.checkpoint)
+    by_rank_0(lambda: _write_start(folder, described, grower))
+    if resumes:
+        by_every_rank(lambda: training.resume(folder.checkpoint))
     observer.start(run, grower)
     for note in _notes(training) if not grower.epoch else ():
         observer.note(note)
@@ -61,11 +63,19 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
         training.seconds += time.perf_counter() - started
         training.save(folder.checkpoint)
         observer.epoch(record)
-    grower.save(folder.model)
+    by_rank_0(lambda: grower.save(folder.model))
     test_metrics = evaluate(run, training.data, grower.export(), "test")
     result = make_result(described, grower, training.seconds, test_metrics)
-    write_json(folder.result, result)
+    by_rank_0(lambda: write_json(folder.result, result))
     return result
+
+
+def _write_start(folder: Folder, run: Run, grower: Grower) -> None:
+    """Write what is known of a run before its first step."""
+    if not folder.description.exists():
+        folder.write_description(description(run))
+    if not folder.space.exists():
+        write_json(folder.space, outline(grower.space))
 
 
 def _notes(training: Training) -> list[str]:
@@ -104,10 +114,14 @@ def train_epoch(training: Training, observer: RunObserver) -> float:
             training.scheduler.step()
             total += loss.item()
             observer.batch(step + 1, steps)
+    (total,) = mean_of_numbers([total], torch.device(run.machine.device))
+    take_from_rank_0(training.model.buffers())  # running statistics, of which each rank has its own
     if not math.isfinite(total):
-        raise MeristemError(
-            f"the loss became {total} in epoch {training.grower.epoch + 1}; lower the learning rate, e.g. --set "
-            f"lr={run.optimizer.lr / 4:g} with another --out"
+        raise told(
+            MeristemError(
+                f"the loss became {total} in epoch {training.grower.epoch + 1}; lower the learning rate, e.g. --set "
+                f"lr={run.optimizer.lr / 4:g} with another --out"
+            )
         )
     return total / steps
 
@@ -123,7 +137,7 @@ def evaluate(run: Run, data: Data, model: nn.Module, split: str) -> dict[str, fl
     with closing(_read(run, data.evaluate(split, run.batch))) as batches:
         for inputs, targets in batches:
             tally = tally + run.task.tally(network(inputs), targets.to(run.machine.device)).cpu()
-    return run.task.metrics(tally)
+    return run.task.metrics(sum(gathered(tally), torch.zeros(())))
 
 
 def _read(run: Run, batches: Iterable[Item]) -> Generator[Item, None, None]:

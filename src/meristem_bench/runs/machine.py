@@ -10,7 +10,7 @@ import torch
 
 from meristem.errors import MeristemError
 from meristem_bench.runs.memory import keep_freed_memory
-from meristem_bench.runs.settings import Count, at_most, check_settings
+from meristem_bench.runs.settings import Count, Positive, at_most, check_settings
 
 Network = Callable[..., Any]  # called with inputs, and with a state where one is carried on
 
@@ -21,6 +21,7 @@ class Machine:
     threads: Annotated[Count, at_most(1024)] = 0  # of torch; 0: as many as it takes by itself
     bf16: bool = False  # autocast
     channels_last: bool = False
+    processes: Positive = 1  # that share every batch; as many as torchrun, or --processes, has started
     compile: bool = False  # the training step, by torch.compile; again after each change of the network
 
     def __post_init__(self) -> None:

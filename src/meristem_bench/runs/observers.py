@@ -30,6 +30,18 @@ class RunObserver(Protocol):
         ...
 
 
+class Silent:
+    """Says nothing: for all ranks but the first."""
+
+    def start(self, run: Run, grower: Grower) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def batch(self, step: int, steps: int) -> None: ...
+
+    def epoch(self, record: Record) -> None: ...
+
+
 @dataclass(frozen=True)
 class RunObservers:
     """Several observers as one, in order."""

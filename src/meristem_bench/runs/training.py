@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.parallel import DistributedDataParallel
 
 from meristem.control.method import Method
+from meristem.distributed.agreement import gathered
 from meristem.errors import FileError, MeristemError, TraceError
 from meristem.grower import Grower
 from meristem.grower_checks import samples_of
+from meristem.io.checkpoint import random_state, set_random_state
 from meristem.space.space import Space
 from meristem.tracing.trace import trace
 from meristem_bench.runs.data import Data
@@ -26,8 +29,10 @@ from meristem_bench.runs.held_out_loss import HeldOutLoss
 from meristem_bench.runs.lr_schedule import factor_with_warmup
 from meristem_bench.runs.machine import Network, compiled
 from meristem_bench.runs.pretrained import load_pretrained
+from meristem_bench.runs.processes import by_every_rank, rank, rank_count
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
+from meristem_bench.runs.shared_data import shared_data, sharing_notes
 
 
 @dataclass
@@ -43,25 +48,33 @@ class Training:
     grower: Grower
     notes: tuple[str, ...] = ()  # for the user, about how it was made
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
+    wrapper: nn.Module | None = None  # around the model, where several processes train it
     _compiled: tuple[Any, Network] | None = None  # and what it was compiled for
 
     def network(self) -> Network:
         """What is trained in the coming epoch: the model as it is now."""
         if not self.run.machine.compile:
-            return self.model
+            return self.model if self.wrapper is None else self.wrapper
         state = (self.grower.widths, self.grower.growing)  # gates are compiled in
         if self._compiled is None or self._compiled[0] != state:
             self._compiled = (state, compiled(self.model))
         return self._compiled[1]
 
     def save(self, path: Path) -> None:
-        """Write all the run needs to go on, and its settings: that its description was edited must not go unnoticed."""
+        """Write all the run needs to go on, and its settings: that its description was edited must not go unnoticed.
+
+        All ranks call it, and rank 0 writes.
+        """
+        random_of_ranks = gathered(random_state())
+        if rank():
+            return
         self.grower.checkpoint(
             path,
             scheduler=self.scheduler.state_dict(),
             order=self.order.get_state(),
             seconds=self.seconds,
             settings=self.run.settings,
+            random_of_ranks=random_of_ranks,
         )
 
     def resume(self, path: Path, may_differ: Collection[str] = ()) -> None:
@@ -74,6 +87,9 @@ class Training:
             saved = with_defaults(extra["settings"])
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise FileError(f"{path} was not written by a run of meristem grow") from None
+        random_of_ranks = extra.get("random_of_ranks", [])
+        if rank() < len(random_of_ranks):
+            set_random_state(random_of_ranks[rank()])
         for name, value in self.run.settings.items():
             if name not in may_differ and not may_change(name, was := saved.get(name), value):
                 raise FileError(f"{path} was written with {name}={was}, but {name}={value} is described beside it")
@@ -91,25 +107,20 @@ def build(run: Run, history: Path | None) -> Training:
     The run of the training is the one given, with its epochs set where it shall cost what another has cost.
     """
     device = run.machine.prepare()
-    data = load_data(run)
+    data, model, notes = by_every_rank(lambda: _data_and_model(run, device))
     example, epoch_steps = tuple(value.to(device) for value in data.example), data.steps(run.batch)
-    torch.manual_seed(run.seed)
-    np.random.seed(run.seed % 2**32)
-    random.seed(run.seed)
-    model = build_model(run, data)
-    notes = () if run.pretrained is None else (load_pretrained(model, run.pretrained),)
-    model.to(device)
-    if run.machine.channels_last:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = run.optimizer.build(model)
     space, method = trace_model(run, model, example), method_of(run)
+    wrapper = DistributedDataParallel(model) if rank_count() > 1 else None
+    if rank():
+        torch.manual_seed(run.seed + rank())  # each drops other units of its own samples
     if run.growth.cost_of is not None:
         epoch_samples = epoch_steps * samples_of(example, run.batch).examples_per_step
         run = at_equal_cost(run, method, space, epoch_samples)
     steps = epoch_steps * run.epochs
     scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
     grower = Grower(
-        model,
+        model if wrapper is None else wrapper,
         optimizer,
         example,
         space=space,
@@ -126,7 +137,21 @@ def build(run: Run, history: Path | None) -> Training:
     if run.growth.policies.needs_widths:
         grower.add_other_cost(float(retrained_result(run)["spend_macs"]))
     order = torch.Generator().manual_seed(run.seed)
-    return Training(run, data, model, optimizer, scheduler, order, grower, notes)
+    return Training(run, data, model, optimizer, scheduler, order, grower, notes, wrapper=wrapper)
+
+
+def _data_and_model(run: Run, device: torch.device) -> tuple[Data, nn.Module, tuple[str, ...]]:
+    """What this rank reads, the full-size model, and what there is to say about it."""
+    data = shared_data(load_data(run), run.batch, rank(), rank_count())
+    torch.manual_seed(run.seed)
+    np.random.seed(run.seed % 2**32)
+    random.seed(run.seed)
+    model = build_model(run, data)
+    notes = () if run.pretrained is None else (load_pretrained(model, run.pretrained),)
+    model.to(device)
+    if run.machine.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return data, model, (*notes, *sharing_notes(run, model))
 
 
 def lr_factor(run: Run, step: int, steps: int) -> float:

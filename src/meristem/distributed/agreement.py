@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -10,6 +11,8 @@ import torch.distributed
 from torch import Tensor
 
 from meristem.space.arrays import BoolArray, FloatArray
+
+T = TypeVar("T")
 
 
 def is_distributed() -> bool:
@@ -47,7 +50,52 @@ def mean_of_numbers(numbers: Sequence[float], device: torch.device) -> list[floa
     """Return the mean of each number over the ranks of a distributed run."""
     if not is_distributed():
         return list(numbers)
-    return [float(number) for number in mean_over_ranks(torch.tensor(numbers, dtype=torch.float32, device=device))]
+    return [total / torch.distributed.get_world_size() for total in sum_of_numbers(numbers, device)]
+
+
+def mean_of_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return each metric as the mean over the ranks of a distributed run that give it."""
+    if not is_distributed():
+        return dict(metrics)
+    every = gathered(dict(metrics))
+    names = dict.fromkeys(name for given in every for name in given)
+    given_values = {name: [given[name] for given in every if name in given] for name in names}
+    return {name: sum(values) / len(values) for name, values in given_values.items()}
+
+
+def sum_of_numbers(numbers: Sequence[float], device: torch.device) -> list[float]:
+    """Return the sum of each number over the ranks of a distributed run."""
+    if not is_distributed():
+        return list(numbers)
+    flat = torch.tensor(numbers, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
+    torch.distributed.all_reduce(flat)
+    return [float(number) for number in flat]
+
+
+def take_from_rank_0(tensors: Iterable[Tensor]) -> None:
+    """Give these tensors the values that they have on rank 0 of a distributed run."""
+    for tensor in tensors if is_distributed() else ():
+        values = tensor.detach().contiguous()
+        torch.distributed.broadcast(values, src=0)
+        tensor.detach().copy_(values)
+
+
+def gathered(value: T) -> list[T]:
+    """Return the values of all ranks of a distributed run, on every rank; they are pickled."""
+    if not is_distributed():
+        return [value]
+    every = [value] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(every, value)
+    return every
+
+
+def from_rank_0(value: T) -> T:
+    """Return the value of rank 0 on every rank of a distributed run; it is pickled."""
+    if not is_distributed():
+        return value
+    held = [value]
+    torch.distributed.broadcast_object_list(held, src=0)
+    return held[0]
 
 
 def same_on_all_ranks(tensors: Iterable[Tensor]) -> bool:
@@ -66,6 +114,14 @@ def same_on_all_ranks(tensors: Iterable[Tensor]) -> bool:
     torch.distributed.all_reduce(lowest, op=torch.distributed.ReduceOp.MIN)
     torch.distributed.all_reduce(highest, op=torch.distributed.ReduceOp.MAX)
     return bool((lowest == highest).all())
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """Return the sum over the ranks of a distributed run."""
+    if is_distributed():
+        values = values.clone()
+        torch.distributed.all_reduce(values)
+    return values
 
 
 def mean_over_ranks(values: Tensor) -> Tensor:
