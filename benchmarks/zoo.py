@@ -32,6 +32,7 @@ from zoo_networks import LIBRARIES, NETWORKS
 
 import meristem
 from meristem.testing import masked_reference
+from meristem.tracing.counted_outputs import counted_tensors
 from meristem.tracing.model_copy import tensors_in
 
 TOLERANCE = 1e-6  # relative, in double precision
@@ -94,7 +95,7 @@ def examine(name: str) -> Iterator[Row]:
 def compared(live: meristem.Live, full: nn.Module, inputs: tuple[Any, ...]) -> Row:
     """The largest differences from the masked reference, in evaluation mode."""
     reference = masked_reference(full, live.space, live.masks, inputs)
-    outputs = run(live.model, inputs)
+    outputs = counted_tensors(live.model(*copy.copy(inputs)), live.space.outputs, live.space.carried)
     forward = largest_error(outputs, reference.outputs)
     trained = [number for number, out in enumerate(outputs) if out.requires_grad]
     if not trained:

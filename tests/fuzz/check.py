@@ -132,8 +132,6 @@ def _compare_gradients(live: Live, outputs: Sequence[Tensor], reference: Any) ->
         raise DefectError("the live network raises", f"{_said(error)} in the backward pass at {live.widths}") from error
     reference.backward(cotangents)
     for name, parameter in live.model.named_parameters():
-        if not parameter.requires_grad:
-            continue
         positions = np.ix_(*[live.positions(axis) for axis in live.space.axes(name)])
         full, nothing = reference.parameters[name].grad, torch.zeros_like(parameter)
         expected = nothing if full is None else full[positions]

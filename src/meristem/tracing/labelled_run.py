@@ -61,7 +61,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     there operations return what ``meta`` says.
     With ``counting`` it records cost terms. With ``expected`` it is strict: an operation that its rule cannot handle is
     an error, as is anything that differs from the full run. Without, such an operation counts as unknown. ``listener``
-    is called after every operation.
+    is called after every operation, and is told whether the model's code lets torch record gradients there.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._label_example_state(call)
         self.calls += 1
         with (
-            torch.no_grad(),
+            torch.set_grad_enabled(self._listener is not None),
             _fast_attention_off(),
             _compiler_off(),
             self._module_calls.followed(),
@@ -206,7 +206,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
         self._last_values = [*values, *tensors]
         if self._listener is not None:
-            self._listener(ExecutedOp(func, args, kwargs, outs))
+            self._listener(ExecutedOp(func, args, kwargs, outs, torch.is_grad_enabled()))
         return outs
 
     def _rule(self, op: Op, known_as: str, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:

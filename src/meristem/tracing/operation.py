@@ -21,12 +21,16 @@ _NUMBERS, _WINDOWS = frozenset(_NUMBER_NAMES.split()), frozenset(_WINDOW_NAMES.s
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExecutedOp:
-    """An operation that was executed, with the real tensors of its arguments and results."""
+    """An operation that was executed, with the real tensors of its arguments and results.
+
+    ``differentiated``: torch records gradients there, if the run as a whole lets it.
+    """
 
     func: Any
     arguments: Any
     kwargs: Any
     outs: Any
+    differentiated: bool
 
 
 @cache
