@@ -24,6 +24,7 @@ class Network:
     name: str
     make: Callable[..., Made]
     arguments: dict[str, Any] = field(default_factory=dict)
+    precision: torch.dtype = torch.float64
 
     def build(self) -> Made:
         return self.make(**self.arguments)
@@ -82,9 +83,11 @@ def of_transformers(model: str, config: str, inputs: str, sizes: dict[str, Any])
     return getattr(transformers, model)(made), INPUTS[inputs]()
 
 
-def _hf(name: str, model: str, config: str, inputs: str, sizes: dict[str, Any]) -> Network:
+def _hf(
+    name: str, model: str, config: str, inputs: str, sizes: dict[str, Any], precision: torch.dtype = torch.float64
+) -> Network:
     arguments = {"model": model, "config": config, "inputs": inputs, "sizes": sizes}
-    return Network("transformers", name, of_transformers, arguments)
+    return Network("transformers", name, of_transformers, arguments, precision)
 
 
 _T5 = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0}
@@ -141,7 +144,7 @@ TRANSFORMERS = (
     _hf("gemma", "GemmaForCausalLM", "GemmaConfig", "tokens", FEW_KEYS),
     _hf("phi", "PhiForCausalLM", "PhiConfig", "tokens", SIZES),
     _hf("falcon", "FalconForCausalLM", "FalconConfig", "tokens", {**SIZES, "new_decoder_architecture": False}),
-    _hf("mixtral", "MixtralForCausalLM", "MixtralConfig", "tokens", {**FEW_KEYS, **_MOE}),
+    _hf("mixtral", "MixtralForCausalLM", "MixtralConfig", "tokens", {**FEW_KEYS, **_MOE}, torch.float32),
     _hf("mamba", "MambaForCausalLM", "MambaConfig", "tokens", {**SIZES, "state_size": 4}),
     _hf("t5", "T5ForConditionalGeneration", "T5Config", "sequence to sequence", _T5),
     _hf("bart", "BartForConditionalGeneration", "BartConfig", "sequence to sequence", _BART),
