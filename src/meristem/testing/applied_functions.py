@@ -30,8 +30,8 @@ def followed(around: Callable[[Apply, Sequence[Any]], Any]) -> Iterator[None]:
     def apply(cls: type[Function], *arguments: Any) -> Any:
         return around(original.__get__(None, cls), arguments)
 
-    Function.apply = classmethod(apply)  # type: ignore[assignment]
+    Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        Function.apply = original
+        Function.apply = original  # type: ignore[method-assign]
