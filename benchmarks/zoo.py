@@ -42,14 +42,29 @@ SEED = 0
 
 def let_torchvision_be_imported() -> torch.library.Library:
     """Declare what a torchvision that was built for another torch misses; to be kept as long as it is used."""
-    # pip pairs a CPU build of torch with torchvision's CUDA build. Boxes are suppressed by the stand-in below, which
-    # keeps them all. A trick for such machines, not for the product.
+    # pip pairs a CPU build of torch with torchvision's CUDA build. A trick for such machines, not for the product.
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            library.impl(name, lambda boxes, scores, _: scores.argsort(descending=True), "CPU")
+            library.impl(name, not_suppressed, "CPU")
+    with contextlib.suppress(ImportError):  # what it would ask for are just these
+        importlib.import_module("torchvision.ops.boxes")._assert_has_ops = lambda: None  # type: ignore[attr-defined]
     return library
+
+
+def not_suppressed(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """The numbers of the boxes that no box of a higher score covers, the highest score first."""
+    left, top, right, bottom = boxes.unbind(1)
+    width = (torch.minimum(right[:, None], right) - torch.maximum(left[:, None], left)).clamp(min=0)
+    height = (torch.minimum(bottom[:, None], bottom) - torch.maximum(top[:, None], top)).clamp(min=0)
+    areas, shared = (right - left) * (bottom - top), width * height
+    covered = shared > iou_threshold * (areas[:, None] + areas - shared)
+    kept: list[int] = []
+    for number in scores.argsort(descending=True).tolist():
+        if not any(covered[number, other] for other in kept):
+            kept.append(number)
+    return torch.tensor(kept, dtype=torch.long)
 
 
 # --- the chain ------------------------------------------------------------------------------------------------------
@@ -61,7 +76,8 @@ def examine(name: str) -> Iterator[Row]:
     torch.manual_seed(SEED)
     network = NETWORKS[name]
     model, inputs = network.build()
-    model, inputs = model.to(network.precision).eval(), converted(inputs, network.precision)
+    model._apply(lambda tensor: converted(tensor, network.precision))
+    model, inputs = model.eval(), converted(inputs, network.precision)
     stir(model)
     yield {"params": numel(model), "stage": "trace"}
 
@@ -76,6 +92,8 @@ def examine(name: str) -> Iterator[Row]:
     live.apply(live.plan(random_units(space, random)))
     assert meristem.count_params(space, live.widths) == numel(model)
     yield {"stage": "reference"}
+    for each in (model, full):
+        each.train(network.training)
     yield compared(live, full, inputs)
 
     yield {"stage": "training step"}
@@ -94,7 +112,7 @@ def examine(name: str) -> Iterator[Row]:
 
 
 def compared(live: meristem.Live, full: nn.Module, inputs: tuple[Any, ...]) -> Row:
-    """The largest differences from the masked reference, in evaluation mode."""
+    """The largest differences from the masked reference."""
     reference = masked_reference(full, live.space, live.masks, inputs)
     outputs = counted_tensors(live.model(*copy.copy(inputs)), live.space.outputs, live.space.carried)
     forward = largest_error(outputs, reference.outputs)
@@ -130,7 +148,8 @@ def run(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
 def converted(value: Any, precision: torch.dtype) -> Any:
     """Inputs in this precision."""
     if isinstance(value, Tensor):
-        return value.to(precision) if value.is_floating_point() else value
+        real = value.to(precision) if value.is_floating_point() else value
+        return value.to(precision.to_complex()) if value.is_complex() else real
     if isinstance(value, (tuple, list)):
         return type(value)(converted(item, precision) for item in value)
     return {key: converted(item, precision) for key, item in value.items()} if isinstance(value, dict) else value

@@ -18,13 +18,14 @@ Made = tuple[nn.Module, tuple[Any, ...]]  # a model, and the positional inputs o
 
 @dataclass(frozen=True)
 class Network:
-    """How a network is made. ``make`` is called with the arguments."""
+    """How a network is made: ``make`` is called with the arguments. It is compared in this precision and mode."""
 
     family: str
     name: str
     make: Callable[..., Made]
     arguments: dict[str, Any] = field(default_factory=dict)
     precision: torch.dtype = torch.float64
+    training: bool = False
 
     def build(self) -> Made:
         return self.make(**self.arguments)
@@ -306,20 +307,22 @@ MONAI = (
 # --- segmentation-models-pytorch ------------------------------------------------------------------------------------
 
 
-def of_smp(model: str) -> Made:
+def of_smp(model: str, size: int) -> Made:
     import segmentation_models_pytorch as smp
 
-    return getattr(smp, model)("resnet18", encoder_weights=None, classes=3), (image(64),)
+    return getattr(smp, model)("resnet18", encoder_weights=None, classes=3), (image(size),)
 
 
-_SMP = ("Unet", "UnetPlusPlus", "FPN", "PSPNet", "DeepLabV3Plus", "Linknet", "MAnet", "PAN")
-SMP = tuple(Network("segmentation-models-pytorch", name, of_smp, {"model": name}) for name in _SMP)
+_SMP = {"Unet": 64, "UnetPlusPlus": 64, "FPN": 64, "PSPNet": 64, "DeepLabV3Plus": 64, "Linknet": 64, "MAnet": 64}
+_SMP |= {"PAN": 128}  # it pools what is left of an image three times
+_SMP_FAMILY = "segmentation-models-pytorch"
+SMP = tuple(Network(_SMP_FAMILY, name, of_smp, {"model": name, "size": size}) for name, size in _SMP.items())
 
 # --- torchvision ----------------------------------------------------------------------------------------------------
 
 
 def of_torchvision_detection(model: str, sizes: dict[str, Any]) -> Made:
-    """A detector with a target, so that it also runs in training mode; in evaluation mode it finds nothing likely."""
+    """A detector with targets, so that it runs in training mode; in evaluation mode it finds nothing likely."""
     from torchvision.models import detection
 
     made = getattr(detection, model)(weights=None, weights_backbone=None, num_classes=4, **sizes)
@@ -334,10 +337,12 @@ def of_torchvision_video(model: str, shape: tuple[int, ...]) -> Made:
 
 
 _SMALL = {"min_size": 96, "max_size": 96}
+_ALL_BOXES = {"rpn_batch_size_per_image": 10**6, "box_batch_size_per_image": 10**6}  # instead of some at random
 
 
 def _detector(name: str, sizes: dict[str, Any]) -> Network:
-    return Network("torchvision detection", name, of_torchvision_detection, {"model": name, "sizes": sizes})
+    arguments = {"model": name, "sizes": sizes}
+    return Network("torchvision detection", name, of_torchvision_detection, arguments, training=True)
 
 
 def _video(name: str, shape: tuple[int, ...]) -> Network:
@@ -345,12 +350,12 @@ def _video(name: str, shape: tuple[int, ...]) -> Network:
 
 
 TORCHVISION = (
-    _detector("fasterrcnn_mobilenet_v3_large_320_fpn", _SMALL),
+    _detector("fasterrcnn_mobilenet_v3_large_320_fpn", {**_SMALL, **_ALL_BOXES}),
     _detector("retinanet_resnet50_fpn", _SMALL),
     _detector("fcos_resnet50_fpn", _SMALL),
     _detector("ssdlite320_mobilenet_v3_large", {}),
     _video("r3d_18", (4, 32, 32)),
-    _video("s3d", (16, 64, 64)),
+    _video("s3d", (14, 224, 224)),
 )
 
 # --- x-transformers -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import meristem
 from fuzz.recipe import Recipe, build
 from meristem import Live, Space
 from meristem.testing import masked_reference
-from meristem.tracing.model_copy import tensors_in
+from meristem.tracing.model_copy import copy_with, tensors_in
 
 OUTPUT_TOLERANCE = 1e-9  # relative to the largest value
 GRADIENT_TOLERANCE = 1e-6
@@ -162,7 +162,7 @@ def _compare_counts(live: Live, inputs: tuple[Tensor, ...]) -> None:
 
 def _counted_flops(model: nn.Module, inputs: tuple[Tensor, ...]) -> int | None:
     """What torch counts on the meta device; None if a module keeps tensors that do not go there."""
-    on_meta = copy.deepcopy(model).eval().to("meta")
+    on_meta = copy_with(model, lambda _, tensor: tensor.detach().to("meta"), meta=True).eval()
     try:
         with (
             FlopCounterMode(display=False, custom_mapping=_NOT_COUNTED_BY_TORCH) as counter,

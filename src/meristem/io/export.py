@@ -33,7 +33,8 @@ _FORMAT = "meristem-architecture-1"
 def export(live: Live, gates: Gates | None = None, shut: Collection[str] = ()) -> nn.Module:
     """Return a deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks.
 
-    In evaluation mode it computes what the live model computes. Gradients are not copied. ``shut`` are the depth groups
+    In evaluation mode it computes what the live model computes. Gradients are not copied, nor is the way back from what
+    modules have kept of a forward pass. ``shut`` are the depth groups
     of live blocks that do not take part: they are left out.
     """
     with gates.paused() if gates is not None else nullcontext():
@@ -59,8 +60,10 @@ def check_copyable(model: nn.Module) -> None:
 
 
 def _copy(model: nn.Module) -> nn.Module:
+    computed = [place.read() for places in held_tensors(model).values() for place in places[:1]]
+    memo = {id(tensor): tensor.detach().clone() for tensor in computed if tensor.grad_fn is not None}
     try:
-        plain = copy.deepcopy(model)
+        plain = copy.deepcopy(model, memo)
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise SurgeryError(f"the model cannot be copied, so it cannot be exported: {reason}") from None

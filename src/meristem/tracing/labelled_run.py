@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
+from meristem.tracing.broadcast_sums import broadcast_letters
 from meristem.tracing.function_calls import FunctionCalls, makes_numbers
 from meristem.tracing.labels import Dim
 from meristem.tracing.meta_constants import MetaConstants
@@ -263,6 +264,10 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._expected is not None and not self._expected.repetition.called(call):
             self._context.where = str(call)
             raise self._failure("the code takes another way there", arguments)
+        letters = broadcast_letters(name, arguments)
+        if letters is not None:
+            self._context.where = str(call)
+            self._note_numbers(("broadcast", *letters), arguments)
 
     def _note_literal(self, numbers: Numbers) -> None:
         """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""

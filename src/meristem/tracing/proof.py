@@ -71,6 +71,10 @@ class Proof:
         every = [group.name for group in grouping.groups]
         fails = self._fails_alike(grouping, sizes, masks, failure)
         blamed = guilty(sorted(suspects), fails) or guilty(every, fails) or suspects or set(every)
+        alone = self._failure_of_one(grouping, sizes, masks, failure, blamed) if len(blamed) > 1 else None
+        if alone is not None:
+            self._correct(grouping, sizes, *alone)
+            return
         layers = {grid.layer for grid in self._observations.grids if grouping.groups_in(grid.rows) & blamed}
         if self._ties.try_to_tie(layers):
             self._hints.tied(layers & self._ties.tied)
@@ -95,6 +99,19 @@ class Proof:
             return again is not None and again.where == failure.where
 
         return fails
+
+    def _failure_of_one(
+        self, grouping: Grouping, sizes: Sizes, masks: Masks, failure: Failure, blamed: set[str]
+    ) -> tuple[Masks, Failure] | None:
+        """A failure, wherever it is, of one of the blamed groups on its own: several may only seem to fail together."""
+        if sum(not mask.all() for mask in masks.values()) < 2:
+            return None
+        for name in sorted(blamed):
+            only = {other: mask if other == name else np.ones_like(mask) for other, mask in masks.items()}
+            again = self._runs.failure(grouping, sizes, only, [failure.training])
+            if again is not None:
+                return only, again
+        return None
 
     def _pin_same_view_of_other_layers(self, grouping: Grouping, blamed: set[str], reason: str) -> None:
         """A head size that cannot change in one layer cannot at the same reshape of others of its class."""

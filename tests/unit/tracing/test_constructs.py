@@ -174,6 +174,49 @@ class Compared(nn.Module):
         return self.read_one(a) + self.read_two(b) + met
 
 
+class Cached(Changed):
+    """Makes numbers for as many samples as there are once, and keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__(self.kept)
+        self.numbers: Tensor | None = None
+
+    def kept(self, x: Tensor) -> Tensor:
+        if self.numbers is None or len(self.numbers) < len(x):
+            self.numbers = torch.full((len(x), 1), 0.5, device=x.device).cos()
+        return self.numbers[: len(x)]
+
+
+class FewKeys(nn.Module):
+    """Four heads that share two keys, both numbers written into the code: only the size of heads may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.q, self.k = nn.Linear(5, 8), nn.Linear(8, 12), nn.Linear(8, 6)
+        self.out, self.head = nn.Linear(12, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        q = self.q(x).unflatten(-1, (4, -1)).transpose(1, 2)
+        k = self.k(x).unflatten(-1, (2, -1)).transpose(1, 2).repeat_interleave(2, 1)
+        mixed = (q @ k.transpose(2, 3)).softmax(-1) @ k
+        return self.head(x + self.out(mixed.transpose(1, 2).flatten(2)))
+
+
+class WeightOfTwo(nn.Module):
+    """Two experts, and weights for two, whatever is left of them: einsum would sum these where one expert is left."""
+
+    def __init__(self, einsum: bool) -> None:
+        super().__init__()
+        self.experts, self.head, self.einsum = nn.Parameter(torch.randn(2, 5, 6)), nn.Linear(6, 2), einsum
+
+    def forward(self, x: Tensor) -> Tensor:
+        each, weights = torch.einsum("bi,eio->beo", x, self.experts), x[:, :1].expand(-1, 2)
+        if self.einsum:
+            return self.head(torch.einsum("beo,be->bo", each, weights))
+        return self.head(torch.tensordot(each[0], weights[0], dims=([0], [0])))
+
+
 def sequential(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers)
 
@@ -223,7 +266,14 @@ class OwnLinear(nn.Linear):
 
 
 HIDDEN = torch.tensor([[False, False, False, True], [False, False, True, True]])
-NOT_COUNTED = {"experts by number", "spectral norm"}  # torch cannot run it on meta; does not count mv and vdot
+# Torch cannot run these on meta, or does not count all of their products.
+NOT_COUNTED = {
+    "experts by number",
+    "spectral norm",
+    "distances to all rows",
+    "tensordot with weights for two",
+    "kept from a first run",
+}
 FIRST_THREE = torch.tensor([True, True, True, False])
 CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     "rotary": (Rotary, (torch.randint(0, 11, (2, 5)),), {"tok": 16, "qkv:heads": 4}),
@@ -276,6 +326,20 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
         (torch.randn(4, 5),),
         {"one": 8},
     ),
+    "distances to all rows": (
+        lambda: Changed(lambda x: torch.cdist(x.view(2, 2, -1), x[:3]).view(4, 3)[:, :1]),
+        (torch.randn(4, 5),),
+        {"one": 8},
+    ),
+    "nothing is joined": (
+        lambda: Changed(lambda x: 1 + torch.cat([x.new_zeros(0), x.new_zeros(0)]).sum()),
+        (torch.randn(4, 5),),
+        {"one": 8},
+    ),
+    "kept from a first run": (Cached, (torch.randn(4, 5),), {"one": 8}),
+    "four heads and two keys": (FewKeys, (torch.randn(2, 3, 5),), {"embed": 8, "q": 3}),
+    "einsum with weights for two": (lambda: WeightOfTwo(einsum=True), (torch.randn(4, 5),), {"experts": 6}),
+    "tensordot with weights for two": (lambda: WeightOfTwo(einsum=False), (torch.randn(4, 5),), {"experts": 6}),
     "positions found by units": (
         lambda: Changed(lambda x: torch.eye(4).to(x)[x.argmax(0)].sum(1)),
         (torch.randn(4, 5),),
