@@ -83,9 +83,10 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Colle
         path, leaf = split_path(name)
         tensor = getattr(plain.get_submodule(path), leaf)
         tensors[name] = tensor.detach().to("cpu").contiguous().clone()
+    written = {name: _as_real(tensor) for name, tensor in tensors.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
+        replace_file(folder / WEIGHTS, lambda path: save_file(written, path, metadata={"format": _FORMAT}))
         architecture = {**_architecture(live, tensors, absent), "weights_sha256": _digest(folder / WEIGHTS)}
         text = json.dumps(architecture, indent=1)
         replace_file(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
@@ -93,6 +94,11 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Colle
         raise FileError(
             f"the network cannot be written to {folder} ({error}); free some space or give another"
         ) from None
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    """Numbers that safetensors has no type for, as pairs of real ones."""
+    return torch.view_as_real(tensor) if tensor.dtype is torch.complex128 else tensor
 
 
 def _digest(path: Path) -> str:
@@ -262,6 +268,9 @@ def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         raise FileError(f"{folder / WEIGHTS} is damaged ({error}); save it again") from None
+    for name, entry in architecture["tensors"].items():
+        if entry["dtype"] == "complex128" and name in weights:
+            weights[name] = torch.view_as_complex(weights[name])
     if architecture.get("weights_sha256") not in (None, _digest(folder / WEIGHTS)):
         raise FileError(f"{folder / WEIGHTS} is damaged, or not the one {ARCHITECTURE} was written with; save it again")
     return architecture, weights

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from meristem.tracing.operation import flat
 
+SUM_WHAT_IS_ONE = frozenset({"einsum", "tensordot"})
 
-def broadcast_letters(name: str, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The letters whose sizes differ between the operands of such a function; None for any other function."""
+
+def broadcast_letters(name: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The letters whose sizes differ between the operands of such a function; positions for ``tensordot``."""
     given = list(arguments.get("args", ()))
     operands = [value for value in flat([given, arguments.get("operands", ())]) if isinstance(value, Tensor)]
     if name == "tensordot" and len(operands) == 2:
         pairs = _tensordot_pairs(operands[0], operands[1], given[2] if len(given) > 2 else arguments.get("dims", 2))
         return tuple(f"{one} {two}" for one, two in pairs if operands[0].shape[one] != operands[1].shape[two])
-    if name != "einsum" or not operands:
-        return None
     equation = given[0] if given else arguments.get("equation")
     if not isinstance(equation, str):  # operands and lists of numbers in turn
         terms = [tuple(str(each) for each in value) for value in given[1::2]][: len(operands)]

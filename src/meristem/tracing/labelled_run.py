@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
-from meristem.tracing.broadcast_sums import broadcast_letters
+from meristem.tracing.broadcast_sums import SUM_WHAT_IS_ONE, broadcast_letters
 from meristem.tracing.function_calls import FunctionCalls, makes_numbers
 from meristem.tracing.labels import Dim
 from meristem.tracing.meta_constants import MetaConstants
@@ -62,7 +62,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     there operations return what ``meta`` says.
     With ``counting`` it records cost terms. With ``expected`` it is strict: an operation that its rule cannot handle is
     an error, as is anything that differs from the full run. Without, such an operation counts as unknown. ``listener``
-    is called after every operation, and is told whether the model's code lets torch record gradients there.
+    is told of every operation, and whether the model's code lets torch record gradients there.
     """
 
     def __init__(
@@ -264,10 +264,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._expected is not None and not self._expected.repetition.called(call):
             self._context.where = str(call)
             raise self._failure("the code takes another way there", arguments)
-        letters = broadcast_letters(name, arguments)
-        if letters is not None:
+        if name in SUM_WHAT_IS_ONE:
             self._context.where = str(call)
-            self._note_numbers(("broadcast", *letters), arguments)
+            self._note_numbers(("broadcast", *broadcast_letters(name, arguments)), arguments)
 
     def _note_literal(self, numbers: Numbers) -> None:
         """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""

@@ -1,7 +1,8 @@
 """The proof: before a group is called free, reduced copies of the model are run. What fails is pinned, with the reason.
 
 Where the failure may be due to code that has one width for heads and for what it reads, heads are tied to that width
-first (``head_ties.py``).
+first (``head_ties.py``); where a group fails alone but not together with others of as many units, these are tied
+(``width_ties.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from meristem.tracing.observations import NUMBER_OF_A_SIZE, GridView
 from meristem.tracing.reduced_run import Failure, Masks, ReducedRuns, Sizes
 from meristem.tracing.resolve import resolve
 from meristem.tracing.trials import guilty, trial_masks
+from meristem.tracing.width_ties import tie_widths
 
 _ROUNDS = 400  # a proof that needs more corrections than this is given up: everything is pinned
 
@@ -71,13 +73,15 @@ class Proof:
         every = [group.name for group in grouping.groups]
         fails = self._fails_alike(grouping, sizes, masks, failure)
         blamed = guilty(sorted(suspects), fails) or guilty(every, fails) or suspects or set(every)
+        layers = {grid.layer for grid in self._observations.grids if grouping.groups_in(grid.rows) & blamed}
+        if self._ties.try_to_tie(layers):
+            self._hints.tied(layers & self._ties.tied)
+            return
         alone = self._failure_of_one(grouping, sizes, masks, failure, blamed) if len(blamed) > 1 else None
         if alone is not None:
             self._correct(grouping, sizes, *alone)
             return
-        layers = {grid.layer for grid in self._observations.grids if grouping.groups_in(grid.rows) & blamed}
-        if self._ties.try_to_tie(layers):
-            self._hints.tied(layers & self._ties.tied)
+        if len(blamed) == 1 and self._tie_widths(grouping, sizes, masks, failure, *blamed):
             return
         self._ties.untie(layers)
         self._hints.untied(layers)
@@ -99,6 +103,15 @@ class Proof:
             return again is not None and again.where == failure.where
 
         return fails
+
+    def _tie_widths(self, grouping: Grouping, sizes: Sizes, masks: Masks, failure: Failure, blamed: str) -> bool:
+        """Tie a group that fails alone to others of as many units, if the model runs when all of them are reduced."""
+
+        def fails(names: Sequence[str]) -> bool:
+            alike = {name: masks[blamed] if name in names else np.ones_like(mask) for name, mask in masks.items()}
+            return self._runs.failure(grouping, sizes, alike, [failure.training]) is not None
+
+        return tie_widths(grouping, blamed, fails)
 
     def _failure_of_one(
         self, grouping: Grouping, sizes: Sizes, masks: Masks, failure: Failure, blamed: set[str]

@@ -101,6 +101,18 @@ def test_dtype_survives(dtype: torch.dtype, tmp_path: Path, space_of) -> None:
     assert {p.dtype for p in loaded.parameters()} == {dtype}
 
 
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
+def test_complex_numbers_survive(tmp_path: Path) -> None:
+    """safetensors has no type for those of double precision."""
+    model = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 2)).to(torch.complex128)
+    x = torch.randn(3, 5, dtype=torch.complex128)
+    live = Live(model, meristem.trace(model, x))
+    go(live, half(live.space))
+    meristem.save(live, tmp_path)
+    loaded = meristem.load(tmp_path, nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 2)).to(torch.complex128))
+    assert torch.equal(loaded(x), model(x))
+
+
 def test_channels_last_survives(tmp_path: Path, space_of) -> None:
     model = build("resnet", torch.float32)[0].to(memory_format=torch.channels_last)
     live = Live(model, space_of("resnet"))

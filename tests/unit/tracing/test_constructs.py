@@ -203,6 +203,38 @@ class FewKeys(nn.Module):
         return self.head(x + self.out(mixed.transpose(1, 2).flatten(2)))
 
 
+class Messages(nn.Module):
+    """What is sent along edges is added up in zeros as wide as what is there: one width for both, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.send, self.send_more, self.head = (
+            nn.Linear(*sizes) for sizes in ((5, 8), (8, 8), (8, 8), (8, 2))
+        )
+        self.edges = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 0]])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, (start, end) = self.embed(x), self.edges.to(x.device)
+        for send in (self.send, self.send_more):
+            x = torch.tanh(torch.zeros_like(x).index_add(0, end, send(x[start])))
+        return self.head(x)
+
+
+class LowFrequencies(nn.Module):
+    """The lowest frequencies are written into zeros as wide as what they are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.end = nn.Conv1d(2, 6, 1), nn.Conv1d(6, 1, 1)
+        self.weight = nn.Parameter(torch.randn(6, 6, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.fft.rfft(self.start(x))
+        out = torch.zeros_like(x)
+        out[:, :, :3] = torch.einsum("bix,iox->box", x[:, :, :3], self.weight.to(x.dtype))
+        return self.end(torch.fft.irfft(out, n=8))
+
+
 class WeightOfTwo(nn.Module):
     """Two experts, and weights for two, whatever is left of them: einsum would sum these where one expert is left."""
 
@@ -273,6 +305,7 @@ NOT_COUNTED = {
     "distances to all rows",
     "tensordot with weights for two",
     "kept from a first run",
+    "low frequencies",  # einsum multiplies where one unit is left
 }
 FIRST_THREE = torch.tensor([True, True, True, False])
 CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
@@ -338,6 +371,8 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     ),
     "kept from a first run": (Cached, (torch.randn(4, 5),), {"one": 8}),
     "four heads and two keys": (FewKeys, (torch.randn(2, 3, 5),), {"embed": 8, "q": 3}),
+    "messages": (Messages, (torch.randn(4, 5),), {"embed": 8}),
+    "low frequencies": (LowFrequencies, (torch.randn(2, 2, 8),), {"start": 6}),
     "einsum with weights for two": (lambda: WeightOfTwo(einsum=True), (torch.randn(4, 5),), {"experts": 6}),
     "tensordot with weights for two": (lambda: WeightOfTwo(einsum=False), (torch.randn(4, 5),), {"experts": 6}),
     "positions found by units": (
