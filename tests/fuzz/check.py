@@ -25,6 +25,9 @@ OUTPUT_TOLERANCE = 1e-9  # relative to the largest value
 GRADIENT_TOLERANCE = 1e-6
 _NOT_COUNTED_BY_TORCH = {  # flops by the shapes of the arguments
     torch.ops.aten._trilinear: lambda one, form, two, *_, **__: 2 * one[0] * math.prod(form),
+    torch.ops.aten.mv: lambda matrix, vector, *_, **__: 2 * math.prod(matrix),
+    torch.ops.aten.dot: lambda one, two, *_, **__: 2 * math.prod(one),
+    torch.ops.aten.vdot: lambda one, two, *_, **__: 2 * math.prod(one),
     torch.ops.aten._cdist_forward: lambda rows, others, *_, **__: 2 * math.prod(rows) * others[-2],
 }
 NOISE = 1e-8  # a gradient that is zero in theory is rounding noise in both
@@ -110,6 +113,7 @@ def _compare_numbers(live: Live, full: nn.Module, inputs: tuple[Any, ...]) -> No
         reference = masked_reference(full, live.space, live.masks, inputs)
     except Exception as error:
         raise DefectError("the reference raises", _said(error)) from error
+    before = {name: buffer.clone() for name, buffer in live.model.named_buffers()}
     try:
         outputs = tensors_in(live.model(*inputs))
     except Exception as error:
@@ -119,6 +123,8 @@ def _compare_numbers(live: Live, full: nn.Module, inputs: tuple[Any, ...]) -> No
             _near("output", got, expected, OUTPUT_TOLERANCE, f"output {number} at {live.widths}")
     if all(out.isfinite().all() for out in reference.outputs):
         _compare_gradients(live, outputs, reference)
+    for name, buffer in live.model.named_buffers():  # the full model keeps what it has counted so far, too
+        buffer.copy_(before[name])
 
 
 def _compare_gradients(live: Live, outputs: Sequence[Tensor], reference: Any) -> None:

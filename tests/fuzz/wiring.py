@@ -19,7 +19,6 @@ WIRING = table(
         "self.{a} = {CD}",
         "D",
     ),
-    Construct("vmapped", "h = torch.vmap(self.{a})(h)", "self.{a} = nn.Linear({C}, {D})", "D", "FS"),
     Construct("straight_through", "h = h * SignThrough.apply(self.{a}(h))", "self.{a} = {CC}"),
     Construct("own_backward", "h = SwishWithLittleMemory.apply(self.{a}(h))", "self.{a} = {CD}", "D"),
     Construct(
