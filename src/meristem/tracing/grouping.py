@@ -191,12 +191,14 @@ def _marked(resolution: Resolution, marks: Iterable[IntArray]) -> BoolArray:
 def remembered_sizes(grouping: Grouping, by_rule: Mapping[SizeKey, Dim]) -> tuple[dict[SizeKey, Axis], list[str]]:
     """The axis every remembered size follows, and notes; one that would have to follow different things follows none.
 
-    ``by_rule`` are the dimensions of sizes that a rule knows; others are as observed.
+    ``by_rule`` are the dimensions of sizes that a rule knows; others are as observed: a fixed dimension that happens to
+    have the same size, such as the two of keys and values beside two heads, says nothing.
     """
     followed = {key: [grouping.axis(dim)] for key, dim in by_rule.items()}
     for key, vectors in grouping.observations.sizes.items():
         if key not in followed:
-            followed[key] = [grouping.axis_of(ids) for ids in vectors]
+            observed = [grouping.axis_of(ids) for ids in vectors]
+            followed[key] = [axis for axis in observed if axis.parts] or observed
     axes, notes = {}, []
     for key, candidates in followed.items():
         if all(_same(candidates[0], other) for other in candidates[1:]):

@@ -41,7 +41,7 @@ class HeadTies:
         for grid in grids:
             width = len(grid.rows) * len(grid.columns)
             whole = next((dim for dim in grid.inputs if dim.labelled and dim.size == width), None)
-            if whole is None or grid.layer in self._given_up:
+            if whole is None or grid.layer in self._given_up or not self._is_of_a_width(grid):
                 continue
             before = len(labels.unions)
             cells = labels.merge([dim_of(grid.rows), dim_of(grid.columns)])
@@ -49,6 +49,13 @@ class HeadTies:
             self._unions.setdefault(grid.layer, []).extend(range(before, len(labels.unions)))
             tied = True
         return tied
+
+    def _is_of_a_width(self, grid: GridView) -> bool:
+        """Whether rows and columns came from one dimension: heads and queries of attention weights did not."""
+        return any(
+            np.isin(grid.rows, factoring.rows).all() and np.isin(grid.columns, factoring.columns).all()
+            for factoring in self._observations.labels.factorings
+        )
 
     @property
     def tied(self) -> set[Layer]:

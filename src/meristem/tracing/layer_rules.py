@@ -33,10 +33,16 @@ class LayerRules:
         """Unite what has one size: by rule, and where one attribute was seen to be the size of several dimensions."""
         labels, by_rule = self._observations.labels, self.sizes()
         told_apart = {key for key, vectors in self._observations.sizes.items() if key in by_rule and len(vectors) > 1}
-        root = resolve(labels).root if told_apart else np.zeros(0, dtype=np.int64)
+        several = any(len(vectors) > 1 for vectors in self._observations.sizes.values())
+        known = resolve(labels) if several else None
         for key, vectors in self._observations.sizes.items():
             path, name, _ = key
-            mine = [ids for ids in vectors if key not in told_apart or not _is_of_another(root, ids, key, by_rule)]
+            mine = vectors
+            if known is not None and len(vectors) > 1:
+                # A fixed dimension may happen to be as large: the two of keys and values beside two heads.
+                mine = [ids for ids in vectors if not known.pinned[known.root[ids]].all()] or vectors
+            if known is not None and key in told_apart:
+                mine = [ids for ids in mine if not _is_of_another(known.root, ids, key, by_rule)]
             for one, two in pairwise(mine):
                 if len(one) == len(two):
                     labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")

@@ -235,6 +235,19 @@ class LowFrequencies(nn.Module):
         return self.end(torch.fft.irfft(out, n=8))
 
 
+class Crossed(nn.Module):
+    """torch's attention from one thing to another, with two heads: as many as keys and values are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.head = nn.Linear(5, 8), nn.Linear(5, 8), nn.Linear(8, 2)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, other = self.one(x), self.other(x)
+        return self.head(one + self.attend(one, other, other, need_weights=False)[0])
+
+
 class WeightOfTwo(nn.Module):
     """Two experts, and weights for two, whatever is left of them: einsum would sum these where one expert is left."""
 
@@ -371,6 +384,7 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     ),
     "kept from a first run": (Cached, (torch.randn(4, 5),), {"one": 8}),
     "four heads and two keys": (FewKeys, (torch.randn(2, 3, 5),), {"embed": 8, "q": 3}),
+    "two heads that cross": (Crossed, (torch.randn(2, 3, 5),), {"one:heads": 2}),
     "messages": (Messages, (torch.randn(4, 5),), {"embed": 8}),
     "low frequencies": (LowFrequencies, (torch.randn(2, 2, 8),), {"start": 6}),
     "einsum with weights for two": (lambda: WeightOfTwo(einsum=True), (torch.randn(4, 5),), {"experts": 6}),
