@@ -168,7 +168,7 @@ def child(name: str, timeout_s: float, found_file: Path) -> None:
     """Examine a network and write down what is found."""
     warnings.filterwarnings("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(timeout_s), int(timeout_s)))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(timeout_s), int(timeout_s) + 5))  # first a signal that tells of it
     with found_file.open("w", buffering=1) as file:
         start = time.process_time()
         try:
