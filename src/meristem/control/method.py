@@ -95,6 +95,11 @@ class Method:
         return self.looks_at_inputs or self.tries_out or self.width_test is not None
 
     @property
+    def can_be_simulated(self) -> bool:
+        """Whether a run without data can say what it does: not where it decides by what was trained."""
+        return not self.looks_at_inputs and not self.tries_out and self.distillation is None
+
+    @property
     def needs_widths(self) -> bool:
         """Whether :meth:`with_widths` must be called before it can be used."""
         return self.start.needs_widths

@@ -69,7 +69,7 @@ def simulate(
     seed: int = 0,
 ) -> list[SimulatedEpoch]:
     """The network of every epoch of a run of ``epochs`` with ``steps`` each; ``lr_frac`` is the rate by progress."""
-    if method.looks_at_inputs or method.tries_out or method.distillation is not None:
+    if not method.can_be_simulated:
         raise MeristemError(_NEEDS_TRAINING)
     decider = Decider(method, space, budget, epochs, fine_tune=0, seed=seed)
     decider.steps_per_epoch = steps
