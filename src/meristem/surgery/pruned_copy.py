@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from meristem.errors import SurgeryError
 from meristem.space.arrays import BoolArray
 from meristem.space.nested_tensors import leave_shortcut
 from meristem.surgery.live import Live
@@ -21,7 +22,11 @@ from meristem.surgery.structure import move_blocks, write_sizes
 @torch.no_grad()
 def pruned_copy(live: Live, masks: Mapping[str, BoolArray]) -> nn.Module:
     """A copy in which only the units in ``masks`` are left, all of which are live; no hooks, no gradients."""
-    assert not live.tree.absent, "a copy cannot be made of a model with absent blocks"
+    if live.tree.absent:
+        raise SurgeryError(
+            f"networks are tried out as copies, which needs every block, but {live.tree.absent[0]} is absent: the "
+            f"budget has no room for all blocks; raise it, or trace without depth"
+        )
     before = live.masks
     assert all(not (masks[name] & ~mask).any() for name, mask in before.items()), "a copy has only units that are live"
     plain = copy.deepcopy(live.model)

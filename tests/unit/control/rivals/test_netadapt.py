@@ -17,9 +17,11 @@ from meristem.control.controller import View, widths_of
 from meristem.control.rivals.netadapt import StepByStep, step_resource
 from meristem.cost.ledger import FORWARD_AND_BACKWARD, SEARCH
 from meristem.cost.price import Prices
-from meristem.errors import MeristemError
+from meristem.errors import MeristemError, SurgeryError
 from meristem.gating.trials import Trials
+from meristem.surgery.pruned_copy import pruned_copy
 from meristem_bench.models import resnet20
+from meristem_bench.models.resnet_cifar import ResNetCifar
 
 NET = "resnet"
 
@@ -165,3 +167,12 @@ def test_it_resumes(space_of, tmp_path) -> None:
     whole.save(tmp_path / "a")
     whole.go()
     assert_same(everything(adapted(space_of(NET)).resume(tmp_path / "a").go()), everything(whole), leave=("path",))
+
+
+def test_a_model_with_absent_blocks_cannot_be_tried_out() -> None:
+    model, inputs = ResNetCifar(channels=1, width=4, blocks=(2, 2, 2)), torch.randn(2, 1, 8, 8)
+    space = meristem.trace(model, inputs, depth=True)
+    whole = {name: range(units) for name, units in space.full.items()}
+    live = meristem.Live(model, space, start={**whole, next(iter(space.blocks)): []})
+    with pytest.raises(SurgeryError, match="which needs every block, but stages.0.1 is absent"):
+        pruned_copy(live, live.masks)
