@@ -19,7 +19,7 @@ from meristem.distributed.agreement import from_rank_0, is_distributed
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
 from meristem.gating.reader_patches import groups_without_readers
-from meristem.growth import Samples
+from meristem.growth import Helpers, Samples
 from meristem.methods import default, parse_method
 from meristem.rules import LayerRule, OpRule, OptimizerRule, Rule
 from meristem.space.held_tensors import held_tensors
@@ -235,8 +235,19 @@ def samples_of(example_inputs: Any, batch_size: int | None) -> Samples:
     return Samples(len(first), batch_size)
 
 
-def check_held_out_loss(method: Method, held_out_loss: Any) -> None:
-    """Refuse a method that tests widths on held-out data, if there are none."""
+def checked_helpers(method: Method, held_out_loss: Any, short_training: Any) -> Helpers:
+    """What methods may ask for; refuses one that looks at held-out data or tries networks out without being able to."""
+    if short_training is not None and not callable(short_training):
+        raise MeristemError(
+            f"short_training must be a function of a model, a number of steps and a seed, got "
+            f"{type(short_training).__name__}"
+        )
+    if method.tries_out and short_training is None:
+        raise MeristemError(
+            "this method tries networks out before it decides: give short_training=, a function (model, steps, seed) "
+            "that trains the model it is called with for so many steps, with an optimizer of its own, on batches drawn "
+            "from the seed"
+        )
     if held_out_loss is not None and not callable(held_out_loss):
         raise MeristemError(
             f"held_out_loss must be a function of a model that returns its mean loss, got "
@@ -247,6 +258,7 @@ def check_held_out_loss(method: Method, held_out_loss: Any) -> None:
             "this method looks at held-out data when it decides: give held_out_loss=, a function that returns the mean "
             "loss of the model it is called with, on a few hundred samples that the model is not trained on"
         )
+    return Helpers(held_out_loss, short_training)
 
 
 def as_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
