@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import meristem
 from two_ranks import on_two_ranks
 
 BEFORE = """
@@ -254,3 +256,10 @@ def test_a_checkpoint_that_is_not_whole(found: dict) -> None:
 def test_what_cannot_work_is_refused(found: dict) -> None:
     for words, message in found["refused"].items():
         assert words in str(message)
+
+
+def test_one_process_has_nothing_to_share() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(meristem.MeristemError, match=r"init_process_group\(\) comes first"):
+        meristem.Grower(model, optimizer, torch.ones(1, 3), budget="50%", epochs=1, shard=lambda model: None)
