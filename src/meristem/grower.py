@@ -129,12 +129,10 @@ class Grower:
         """Let an averaged copy of the model (``torch.optim.swa_utils.AveragedModel``, an EMA) be resized with it.
 
         Units keep their averages, also while they are away; the average of a fresh one starts with its weights. Call it
-        before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state.
+        before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state. A wrapper of a module that
+        the model is only a part of (``DistributedDataParallel``) follows it as well.
         """
-        with self._growth.spread.gathered(self.live):
-            copy = checks.copy_of(self.model, averaged)
-            self._growth.spread.add(averaged)
-            self.live.follow(copy)
+        self._growth.follow(averaged, lambda: checks.copy_of(self.model, averaged))
 
     def resize_state(self, carried: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from meristem.control.decider import Decider, LiveUnits, Progress
 from meristem.cost.ledger import TEACH, Ledger
 from meristem.distributed.agreement import mean_of_metrics, same_on_all_ranks, sum_of_numbers, take_from_rank_0
+from meristem.distributed.data_parallel import is_wrapper_around
 from meristem.distributed.shards import whole
 from meristem.errors import FileError, MeristemError, SurgeryError
 from meristem.gating.gating import Gating, LiveSignals, Phase
@@ -253,6 +254,13 @@ class Growth:
     @property
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    def follow(self, given: nn.Module, copy_in_it: Callable[[], nn.Module]) -> None:
+        """Let a wrapper around the model follow it, or an averaged copy of it."""
+        with self.spread.gathered(self.live):
+            self.spread.add(given)
+            if not is_wrapper_around(given, self.model):
+                self.live.follow(copy_in_it())
 
     @contextmanager
     def exportable(self) -> Iterator[tuple[Gates | None, frozenset[str]]]:
