@@ -61,6 +61,7 @@ from nets.tokens import (
     Einsum,
     HardViewAttention,
     MatmulAttention,
+    Places,
     SwiGLU,
     TokenNet,
     TorchAttention,
@@ -70,6 +71,7 @@ from nets.tokens import (
     WrittenFlags,
     block,
     llama,
+    nano_gpt,
 )
 
 Inputs = Callable[[], tuple[Tensor, ...]]
@@ -444,6 +446,21 @@ ATTENTION = (
         free="tok pos blocks.0.attn.body.attn.qkv blocks.0.ffn.body.ffn.up",
         pinned="head",
     ),
+    _net(
+        "nano_gpt",
+        nano_gpt,
+        tokens(),
+        free="tok blocks.0.attn.body.attn.c_attn blocks.1.ffn.body.ffn.up",
+        pinned="head",
+    ),
+    _net(
+        "nano_gpt_by_hand",
+        lambda: nano_gpt(9),
+        tokens(),
+        free="tok blocks.0.attn.body.attn.c_attn blocks.1.ffn.body.ffn.up",
+        pinned="head",
+    ),
+    _net("places", Places, tokens(), free="tok", pinned="head"),
     _net("llama", llama, tokens(), free="tok layer.ffn.body.ffn.up", pinned="head"),
     _net(
         "attention_hard_view",

@@ -41,6 +41,7 @@ from meristem.tracing.own_ops import OwnOps
 from meristem.tracing.random_numbers import RandomNumbers
 from meristem.tracing.run_context import RunContext
 from meristem.tracing.run_record import ACROSS, FunctionCall, Numbers, Repetition, RunRecord
+from meristem.tracing.sized_numbers import ExpectedNumbers
 from meristem.tracing.slices import Slices
 from meristem.tracing.tensor_dims import TensorDims, holds_numbers
 from meristem.tracing.unit_labels import MismatchError
@@ -52,16 +53,16 @@ class Expected:
 
     repetition: Repetition
     cuts: Mapping[str, Sequence[IntArray]]
+    numbers: ExpectedNumbers
 
 
 class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One labelled run of a model. What it learns goes to ``observations``.
 
     ``own`` are operations of the user's. With ``meta`` it is a run on the meta device, which has shapes but no numbers:
-    there operations return what ``meta`` says.
-    With ``counting`` it records cost terms. With ``expected`` it is strict: an operation that its rule cannot handle is
-    an error, as is anything that differs from the full run. Without, such an operation counts as unknown. ``listener``
-    is called after every operation.
+    there operations return what ``meta`` says. With ``counting`` it records cost terms. With ``expected`` it is strict:
+    an operation that its rule cannot handle is an error, as is anything that differs from the full run. Without, such
+    an operation counts as unknown. ``listener`` is called after every operation.
     """
 
     def __init__(
@@ -206,7 +207,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
         self._last_values = [*values, *tensors]
         if self._listener is not None:
-            self._listener(ExecutedOp(func, args, kwargs, outs))
+            self._listener(ExecutedOp(func, args, kwargs, outs, self._context.where))
         return outs
 
     def _rule(self, op: Op, known_as: str, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:
@@ -281,7 +282,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         numbers = tuple("nan" if number != number else number for number in numbers)  # nan is not equal to itself
         where = self._context.where
         self.record.note(where, numbers)
-        if self._expected is not None and not self._expected.repetition.has_numbers(where, numbers):
+        if self._expected is not None and not self._expected.numbers.fit(where, self._scope.path, numbers):
             raise self._failure(NUMBER_OF_A_SIZE, arguments or {})
 
     # --- failures and results ---

@@ -67,6 +67,7 @@ class Observations:
     terms: list[CostTerm] = field(default_factory=list)
     grids: list[GridView] = field(default_factory=list)
     mixed_units: list[IntArray] = field(default_factory=list)  # labels across which a norm, mean or softmax runs
+    run_across: dict[str, dict[int, IntArray]] = field(default_factory=dict)  # labels, by module; by their id
     heads: list[IntArray] = field(default_factory=list)  # labels that count heads
     unknown: dict[str, str] = field(default_factory=dict)  # operations without a rule, and where each was met
     cuts: dict[str, list[IntArray]] = field(default_factory=dict)  # what was cut out by position, by place

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from meristem.space.space import SizedNumber
 from meristem.tracing.full_run import FullRun
 from meristem.tracing.grouping import Grouping, group_units, remembered_sizes
 from meristem.tracing.head_ties import HeadTies
@@ -27,11 +28,12 @@ _ROUNDS = 400  # a proof that needs more corrections than this is given up: ever
 
 @dataclass(frozen=True)
 class Proven:
-    """Groups that the model runs with at any width, what remembered sizes follow, and notes."""
+    """Groups that the model runs with at any width, what remembered sizes and numbers follow, and notes."""
 
     grouping: Grouping
     sizes: Sizes
     notes: tuple[str, ...] = ()
+    numbers: tuple[SizedNumber, ...] = ()
 
 
 class Proof:
@@ -47,9 +49,11 @@ class Proof:
             grouping = self._grouping()
             sizes, notes = remembered_sizes(grouping, self._rules.sizes())
             failed = self._first_failure(grouping, sizes)
-            if failed is None:
-                return Proven(grouping, sizes, (*notes, *self._hints.notes()))
-            self._correct(grouping, sizes, *failed)
+            if failed is not None:
+                self._correct(grouping, sizes, *failed)
+            elif self._runs.sized.settled():
+                marked = self._grouping() if self._runs.sized.marked() else grouping
+                return Proven(marked, sizes, (*notes, *self._hints.notes()), self._runs.sized.described(marked))
         for dim in list(self._observations.owned.values()):
             self._observations.labels.pin(dim, "the proof that it may change did not come to an end")
         return Proven(self._grouping(), {})

@@ -81,6 +81,8 @@ class RunContext:
 
     def runs_across(self, dim: Dim) -> None:
         self._run_across.append(dim.size if dim.ids is None else None)
+        if dim.ids is not None and self._expected_cuts is None:
+            self._observations.run_across.setdefault(self._scope.path, {})[id(dim.ids)] = dim.ids
 
     def sizes_run_across(self) -> tuple[int | None, ...]:
         """The sizes of what the last operation ran across, None where there are units; they are forgotten."""

@@ -70,8 +70,12 @@ class Repetition:
 
     def has_numbers(self, where: str, numbers: Numbers) -> bool:
         """Whether the full model has these numbers here; any, if it has none here."""
-        expected = self._numbers.get((0 if self._absent else self._at, where))
-        return expected is None or numbers in expected or any(_fits(numbers, other) for other in expected)
+        expected = self.expected(where)
+        return not expected or numbers in expected or any(_fits(numbers, other) for other in expected)
+
+    def expected(self, where: str) -> set[Numbers]:
+        """The numbers that the full model has here."""
+        return self._numbers.get((0 if self._absent else self._at, where), set())
 
     @property
     def missing(self) -> FunctionCall | None:

@@ -14,7 +14,7 @@ from meristem.errors import TraceError
 from meristem.rules import LayerRule, Rule
 from meristem.space.paths import ancestors
 from meristem.space.space import Role, Space
-from meristem.tracing.builtin_layers import HEADS_TIED_TO_INPUT, LAYER_RULES
+from meristem.tracing.builtin_layers import HEADS_TIED_TO_INPUT, layer_rules
 from meristem.tracing.counted_outputs import as_choice
 from meristem.tracing.depth.candidates import block_candidates, tie_streams
 from meristem.tracing.depth.confirmation import confirmed_blocks
@@ -111,20 +111,20 @@ def _space(
     # What is known beforehand about units that are the same or may not change.
     tie_streams(observations, candidates)
     own_rules = [rule for rule in rules if isinstance(rule, LayerRule)]
-    layer_rules = LayerRules(model, [*own_rules, *LAYER_RULES], observations)
-    layer_rules.tie()
+    known_layers = LayerRules(model, [*own_rules, *layer_rules()], observations)
+    known_layers.tie()
     _pin_matching(observations, pin)
     frozen_notes = pin_frozen(observations, model) if frozen == "pin" else ()
     head_ties = HeadTies(observations)
     head_ties.tie_layers(HEADS_TIED_TO_INPUT)
 
     runs = ReducedRuns(full)
-    proven = Proof(model, full, layer_rules, head_ties, runs).proven()
+    proven = Proof(model, full, known_layers, head_ties, runs).proven()
     blocks, absence_notes = confirmed_blocks(proven, candidates, runs)
     frozen_notes = [*frozen_notes, *unreached_notes(observations, model)]
     notes = [*full.notes, *proven.notes, *absence_notes, *depth_notes, *frozen_notes]
     space = with_depth(build_space(proven.grouping, model, proven.sizes, notes), blocks, model)
-    space = replace(space, carried=call.carried, outputs=call.outputs)
+    space = replace(space, carried=call.carried, outputs=call.outputs, numbers=proven.numbers)
     return replace(space, costs=(cost_at(space, space.smallest), cost_at(space, space.full)))
 
 

@@ -226,7 +226,7 @@ HIDDEN = torch.tensor([[False, False, False, True], [False, False, True, True]])
 NOT_COUNTED = {"experts by number", "spectral norm"}  # torch cannot run it on meta; does not count mv and vdot
 FIRST_THREE = torch.tensor([True, True, True, False])
 CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
-    "rotary": (Rotary, (torch.randint(0, 11, (2, 5)),), {"tok": 16, "qkv:heads": 4}),
+    "rotary": (Rotary, (torch.randint(0, 11, (2, 5)),), {"tok": 16, "qkv:heads": 4, "qkv": 2}),
     "grouped queries": (
         GroupedQueries,
         (torch.randn(2, 3, 5),),
@@ -235,7 +235,7 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     "relative bias": (RelativeBias, (torch.randn(2, 4, 5),), {"embed": 8, "q:heads": 3, "q": 2, "v": 2}),
     "register tokens": (RegisterTokens, (torch.randn(2, 6, 5),), {"embed": 8}),
     "heads in the batch": (HeadsInBatch, (torch.randn(2, 6, 5),), {"embed": 3, "embed:2": 4}),
-    "padded tokens": (PaddedTokens, (torch.randn(2, 4, 5), HIDDEN), {"tell:heads": 3}),
+    "padded tokens": (PaddedTokens, (torch.randn(2, 4, 5), HIDDEN), {"tell:heads": 3, "tell": 4}),
     "a mask for inner heads": (
         lambda: RepeatedMask(outer=False),
         (torch.randn(2, 4, 5), HIDDEN),
