@@ -32,6 +32,7 @@ from meristem.tracing.own_ops import own_ops
 from meristem.tracing.path_patterns import check_patterns, matches, patterns_in
 from meristem.tracing.proof import Proof
 from meristem.tracing.reduced_run import ReducedRuns
+from meristem.tracing.refused_models import check_readable
 from meristem.tracing.space_building import build_space
 from meristem.tracing.unreached import unreached_notes
 
@@ -63,13 +64,7 @@ def trace(  # noqa: PLR0913
     units in frozen parameters (``requires_grad`` is False) stays as it is, because nothing is learned about them; with
     ``frozen="resize"`` it may change. The model is not changed: not its weights, mode, hooks, nor the random state.
     """
-    if not isinstance(model, nn.Module):
-        raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TraceError("a ScriptModule cannot be resized; trace the nn.Module it was made from")
-    for path, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            raise TraceError(f"{path} is a ScriptModule, which cannot be resized; use the nn.Module it was made from")
+    check_readable(model)
     check_frozen(frozen)
     call = call_of(model, *_inputs(example_inputs), carried, as_choice(outputs))
     check_patterns(model, "pin", patterns_in(pin))
