@@ -256,6 +256,25 @@ class Places(nn.Module):
         return self.head(torch.tanh(self.tok(idx) + self.pos[:, : idx.shape[1]]))
 
 
+class Reduced(nn.Module):
+    """As SegFormer has it: tokens are an image for a convolution, which is viewed with the width that it reads."""
+
+    def __init__(self, c: int, side: int):
+        super().__init__()
+        self.side, self.conv, self.norm, self.proj = (
+            side,
+            nn.Conv2d(c, c, 2, stride=2),
+            nn.LayerNorm(c),
+            nn.Linear(c, c),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, c = x.shape
+        y = x.transpose(1, 2).reshape(b, c, self.side, n // self.side)
+        y = self.norm(self.conv(y).reshape(b, c, -1).transpose(1, 2))
+        return self.proj(torch.softmax(x @ y.transpose(1, 2), -1) @ y)
+
+
 def llama(c: int = 8, vocab: int = 11) -> nn.Module:
     layer = block(c, GroupedQueryAttention(c, 4, 2, 4), SwiGLU(c, 12), RMSNorm)
     return seq(tok=nn.Embedding(vocab, c), layer=layer, norm=RMSNorm(c), head=nn.Linear(c, vocab, bias=False))

@@ -66,6 +66,7 @@ class Observations:
     sizes: dict[SizeKey, list[IntArray]] = field(default_factory=dict)  # the labels that a remembered size counts
     terms: list[CostTerm] = field(default_factory=list)
     grids: list[GridView] = field(default_factory=list)
+    lone_views: list[GridView] = field(default_factory=list)  # of one dimension with units: it has one column
     mixed_units: list[IntArray] = field(default_factory=list)  # labels across which a norm, mean or softmax runs
     run_across: dict[str, dict[int, IntArray]] = field(default_factory=dict)  # labels, by module; by their id
     heads: list[IntArray] = field(default_factory=list)  # labels that count heads

@@ -113,10 +113,13 @@ class RunContext:
         if not reshapes_by_attributes(module):
             return
         vectors = [_distinct(dim.ids) for dim in dims if dim.ids is not None]
+        inputs = self._calls.inputs.get(path, [])
         if len(vectors) > 1:
             rows, columns = vectors[-2:]
-            inputs = self._calls.inputs.get(path, [])
             self._observations.grids.append(GridView(path, type(module), rows, columns, inputs))
+        elif vectors:
+            one = np.zeros(1, dtype=np.int64)
+            self._observations.lone_views.append(GridView(path, type(module), vectors[0], one, inputs))
         for name, index, ids in sizes_of_view(module, vectors):
             self._add_size(name, index, ids)
 

@@ -23,7 +23,6 @@ from meristem.tracing.depth.patterns import Depth, depth_patterns
 from meristem.tracing.depth.stages import watched_modules
 from meristem.tracing.frozen import check_frozen, pin_frozen
 from meristem.tracing.full_run import run_full
-from meristem.tracing.head_ties import HeadTies
 from meristem.tracing.layer_rules import LayerRules
 from meristem.tracing.model_call import Call, Carried, call_of
 from meristem.tracing.model_copy import tensors_in
@@ -35,6 +34,7 @@ from meristem.tracing.reduced_run import ReducedRuns
 from meristem.tracing.refused_models import check_readable
 from meristem.tracing.space_building import build_space
 from meristem.tracing.unreached import unreached_notes
+from meristem.tracing.view_ties import ViewTies
 
 Frozen = Literal["pin", "resize"]
 
@@ -110,7 +110,7 @@ def _space(
     known_layers.tie()
     _pin_matching(observations, pin)
     frozen_notes = pin_frozen(observations, model) if frozen == "pin" else ()
-    head_ties = HeadTies(observations)
+    head_ties = ViewTies(observations, observations.grids)
     head_ties.tie_layers(HEADS_TIED_TO_INPUT)
 
     runs = ReducedRuns(full)

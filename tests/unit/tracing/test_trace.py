@@ -105,6 +105,7 @@ ATTENTION_GROUPS = {
     "nano_gpt": {"tok:heads": 4, "tok": 3, "blocks.0.ffn.body.ffn.up": 16, "blocks.1.ffn.body.ffn.up": 16},
     "nano_gpt_by_hand": {"tok:heads": 4, "tok": 3, "blocks.0.ffn.body.ffn.up": 16, "blocks.1.ffn.body.ffn.up": 16},
     "places": {"tok": 8},
+    "reduced_tokens": {"embed": 8, "blocks.0.ffn.body.ffn.up": 12, "blocks.1.ffn.body.ffn.up": 12},
     "llama": {
         "tok": 8,
         "layer.attn.body.attn.q:heads": 2,
