@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,6 +183,45 @@ def test_padded_encoders_with_an_odd_number_of_heads_evaluate() -> None:
         warnings.simplefilter("ignore")  # nested tensors are a prototype, torch says
         without_gradients = model(*inputs)
     assert torch.allclose(without_gradients, model(*inputs), atol=1e-5)
+
+
+COMPILES_LATE = """
+import sys
+import torch
+from torch import nn
+import meristem
+
+compiled = []
+
+def backend(graph, inputs):
+    compiled.append(graph)
+    return graph
+
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.function = nn.Linear(5, 8), nn.Linear(8, 2), None
+
+    def forward(self, x):
+        if self.function is None:  # as torchvision does it where its own operations are missing
+            self.function = torch.compile(lambda x: torch.relu(x) * 2, backend=backend)
+        return self.two(self.function(self.one(x)))
+
+assert "torch._dynamo" not in sys.modules
+before = torch.compile
+assert meristem.trace(Late(), torch.randn(2, 5)).full == {"one": 8}
+assert not compiled
+assert torch.compile is before
+Late()(torch.randn(2, 5))
+assert compiled
+"""
+
+
+def test_a_function_that_is_compiled_in_the_first_trace_runs_as_it_is_written(tmp_path: Path) -> None:
+    """Torch's compiler is loaded by the model then; a process in which it is not loaded yet is needed to see it."""
+    program = tmp_path / "late.py"
+    program.write_text(COMPILES_LATE)
+    subprocess.run([sys.executable, str(program)], check=True, timeout=120)
 
 
 def test_a_compiled_function_runs_as_it_is_written_while_tracing() -> None:

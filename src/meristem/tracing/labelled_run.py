@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
+from meristem.tracing.compiler_off import compiler_off
 from meristem.tracing.function_calls import FunctionCalls, makes_numbers
 from meristem.tracing.labels import Dim
 from meristem.tracing.meta_constants import MetaConstants
@@ -127,7 +127,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with (
             torch.no_grad(),
             _fast_attention_off(),
-            _compiler_off(),
+            compiler_off(),
             self._module_calls.followed(),
             self._random_numbers.repeated(),
             Slices(self._note_slices),
@@ -313,11 +313,3 @@ def _fast_attention_off() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _compiler_off() -> AbstractContextManager[Any]:
-    """Functions that the model has compiled run as they are written; torch would compile the rules, too."""
-    if "torch._dynamo" not in sys.modules:  # nothing can be compiled yet; loading the compiler takes a second
-        return nullcontext()
-    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    return eager

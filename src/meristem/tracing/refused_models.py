@@ -27,8 +27,8 @@ def check_whole(model: nn.Module) -> None:
     spread += [name for name, parameter in model.named_parameters() if is_sharded(parameter)]
     if spread:
         raise TraceError(
-            f"{spread[0]} is sharded already, so its units cannot be resized: leave fully_shard (of FSDP2) to the grower, "
-            f"Grower(..., shard=a function that calls fully_shard on the model)"
+            f"{spread[0]} is sharded already, so its units cannot be resized: leave fully_shard (of FSDP2) to the "
+            f"grower, Grower(..., shard=a function that calls fully_shard on the model)"
         )
 
 
