@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
 from meristem.tracing.compiler_off import compiler_off
+from meristem.tracing.decisions import Decisions
 from meristem.tracing.function_calls import FunctionCalls, makes_numbers
 from meristem.tracing.labels import Dim
 from meristem.tracing.meta_constants import MetaConstants
@@ -98,6 +99,8 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._random_numbers = RandomNumbers()
         self._meta_constants = MetaConstants(self._note_numbers) if meta is not None else None
         self._meta_results = meta
+        repeated = None if expected is None else expected.repetition.decisions
+        self._decisions = None if meta is not None else Decisions(self.record.decisions, repeated)
         self._last_values: list[Any] = []  # of the last operation: arguments and results
 
     @classmethod
@@ -197,8 +200,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 outs = self._meta_results.of(func, called, op, args, kwargs, arguments)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._failure(str(error), arguments) from error
-        tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
         values = flat(list(arguments.values()))
+        outs = outs if self._decisions is None else self._decisions.of(name, values, outs)
+        tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
         rule = nothing if seeded else self._rule(op, known_as, func, arguments)
         self._apply(rule, func, arguments, values, tensors)
         if not self._functions.inside and tensors and makes_numbers(name):
@@ -284,8 +288,6 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.record.note(where, numbers)
         if self._expected is not None and not self._expected.numbers.fit(where, self._scope.path, numbers):
             raise self._failure(NUMBER_OF_A_SIZE, arguments or {})
-
-    # --- failures and results ---
 
     def _failure(self, message: str, arguments: Mapping[str, Any]) -> OpError:
         return OpError(message, self._context.where, self._tensor_dims.of_all(flat(list(arguments.values()))))

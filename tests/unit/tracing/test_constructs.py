@@ -459,3 +459,31 @@ def test_a_script_module_is_refused() -> None:
         scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 2)))
     with pytest.raises(meristem.MeristemError, match="ScriptModule cannot be resized"):
         meristem.trace(scripted, torch.randn(1, 3))
+
+
+class Detector(nn.Module):
+    """It keeps what scores well, so how much there is of it depends on numbers, not on widths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.score, self.two = nn.Linear(5, 8), nn.Linear(8, 1), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.one(x))
+        scores = self.score(hidden)[:, 0]
+        kept = (scores > scores.mean()).nonzero()[:, 0]
+        best = scores[kept].argsort(descending=True)[: len(kept) // 2 + 1]
+        if scores.max().item() > scores.mean().item() + 0.01:
+            hidden = hidden * 2
+        return self.two(hidden[kept][best]).mean(0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_decided_by_numbers_is_no_width(seed: int) -> None:
+    torch.manual_seed(seed)
+    model, x = Detector(), torch.randn(16, 5)
+    space = meristem.trace(model, x)
+    assert space.full == {"one": 8}
+    live = meristem.Live(model, space)
+    live.apply(live.plan({"one": [0, 3, 5]}))
+    assert model(x).shape == (3,)
