@@ -36,8 +36,8 @@ class Grower:
     absolute; without it a step counts as one forward and backward pass of the example inputs. ``steps_per_epoch`` lets
     methods that train gates pace themselves in the first epoch; without it they learn it there. ``history`` is a file
     the records are appended to. ``carried`` says where the state is that the model returns and is given back,
-    and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`. ``held_out_loss`` returns the
-    mean loss of the model it is called with on samples held out from training; methods that look at them
+    ``frozen`` whether units of frozen parameters may go, ``outputs`` which outputs keep their size: see `trace`.
+    ``held_out_loss`` returns the mean loss of the model on samples held out from training; methods that look at them
     (``"noise-test"``) call it a few times in a run, which the ledger counts. ``short_training`` trains the model it is
     called with for a number of steps on batches drawn from a seed, for methods that try networks out (``"netadapt"``).
     ``rules`` describe layers, operations and optimizers of your own, see ``meristem.rules``. Several optimizers, each
@@ -62,6 +62,7 @@ class Grower:
         history: str | Path | None = None,
         carried: int | str | None = None,
         frozen: Literal["pin", "resize"] = "pin",
+        outputs: int | str | Sequence[int | str] | None = None,
         held_out_loss: Callable[[nn.Module], float | Tensor] | None = None,
         short_training: Callable[[nn.Module, int, int], object] | None = None,
         rules: Sequence[checks.AnyRule] = (),
@@ -74,13 +75,12 @@ class Grower:
         self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), checks.agreed_seed(seed)
         self.model, self.optimizer = checks.unwrapped(model), optimizer
         optimizers = checks.as_optimizers(optimizer, rules)
+        checks.check_free(optimizers)
         checks.check_model(self.model)
         check_copyable(self.model)
         checks.check_training(self.model, optimizers)
-        checks.check_free(optimizers)
-        if space is None:
-            space = checks.traced(self.model, example_inputs, rules, carried=carried, frozen=frozen)
-        self.space = checks.agreed_space(space, carried)
+        options = {"carried": carried, "frozen": frozen, "outputs": outputs}
+        self.space = checks.space_of(space, self.model, example_inputs, rules, options)
         checks.check_method(self.method, self.space, model)
         helpers = checks.checked_helpers(self.method, held_out_loss, short_training)
         self.history = History(history)

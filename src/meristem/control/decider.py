@@ -281,7 +281,8 @@ class Decider:
         )
         rises = dict(zip(rises, mean_of_numbers(list(rises.values()), device), strict=True))
         wider = test.wider(widths, rises)
-        return {**self.multipliers, **{name: width / self.space.full[name] for name, width in wider.items()}}
+        full, factors = self.space.full, self.space.factors
+        return {**self.multipliers, **{name: (width / full[name]) ** factors[name] for name, width in wider.items()}}
 
     # --- keeping and restoring ---
 

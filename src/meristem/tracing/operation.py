@@ -21,12 +21,13 @@ _NUMBERS, _WINDOWS = frozenset(_NUMBER_NAMES.split()), frozenset(_WINDOW_NAMES.s
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExecutedOp:
-    """An operation that was executed, with the real tensors of its arguments and results."""
+    """An operation that was executed, with the real tensors of its arguments and results, and the module it ran in."""
 
     func: Any
     arguments: Any
     kwargs: Any
     outs: Any
+    where: str
 
 
 @cache
