@@ -114,6 +114,9 @@ class OpenGates:
     def gates(self, group: str) -> Tensor | None:
         return None
 
+    def resting_gates(self, group: str) -> Tensor | None:
+        return self.gates(group)
+
 
 class NoSteps(OpenGates):
     """The part of a keeper that does not look at optimizer steps."""

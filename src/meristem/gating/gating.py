@@ -114,7 +114,7 @@ class Gating:
         self._weights: dict[WeightsOf, UnitWeights] = {}
         self._unit_prices: Mapping[str, float] = {}
         self._block_gates = BlockGates(live, source.gates, self._opening)
-        self._unit_gates = Gates(live, source.gates, slots) if source.scales_gates else None
+        self._unit_gates = Gates(live, source.gates, slots, source.resting_gates) if source.scales_gates else None
         self.pulls = Pulls(live, slots, self._block_gates)
         self.held_out: HeldOut | None = None
         self.trials: Trials | None = None

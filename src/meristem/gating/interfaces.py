@@ -99,6 +99,10 @@ class GateSource(Protocol):
         """The gates of a group's live units, or None when they are all 1."""
         ...
 
+    def resting_gates(self, group: str) -> Tensor | None:
+        """The same for evaluation and for what is exported."""
+        ...
+
 
 class WeightsByUnit(Protocol):
     """The weights of all live units, unit by unit. A weight between two units belongs to both."""

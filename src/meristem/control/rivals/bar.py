@@ -180,11 +180,17 @@ class _VolumeGatesKeeper(OpenGates):
     def finish(self) -> None: ...
 
     def gates(self, group: str) -> Tensor | None:
+        return self._gates(group, self._noise)
+
+    def resting_gates(self, group: str) -> Tensor | None:
+        return self._gates(group, torch.full_like(self._noise, 0.5))
+
+    def _gates(self, group: str, noise: Tensor) -> Tensor | None:
         if not self.reads_steps or group in self._blocks:
             return None
         start = sum(units for name, units in self._before(group))
         at = self._at[start : start + self._live_units[group]]
-        return _GATE.value(self._s[at], torch.ones(()), self._noise[at])
+        return _GATE.value(self._s[at], torch.ones(()), noise[at])
 
     def _before(self, group: str) -> list[tuple[str, int]]:
         """The groups before this one, with their live units."""

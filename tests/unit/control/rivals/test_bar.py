@@ -151,12 +151,26 @@ def test_landing_changes_nothing_but_the_units_that_go(space_of) -> None:
     growth = Taught(NET, space_of(NET), method, epochs=5, budget=Budget(params="100%")).go(until=7)
     keeper = growth.grower._growth.decider.keeper
     keeper._s += torch.randn(len(keeper._s), generator=torch.Generator().manual_seed(0))
-    keeper._noise = torch.full_like(keeper._noise, 0.5)
     inputs = growth.inputs
     expected = [each.detach() for each in run(growth.grower.export().eval(), inputs)]
     growth.grower.step()
     torch.testing.assert_close([each.detach() for each in run(growth.model.eval(), inputs)], expected)
     assert all(keeper.gates(name) is None for name in space_of(NET).groups)
+
+
+def test_what_is_evaluated_and_exported_has_the_medians(space_of) -> None:
+    """Training draws gates at every step; evaluation does not, and computes what the export computes."""
+    growth = pruned(space_of(NET), epochs=10).go(until=10)
+    assert growth.grower.records[-1]["stage"] == PRUNE
+    keeper = growth.grower._growth.decider.keeper
+    keeper._s -= 1.5  # few gates are at their ends
+    with torch.no_grad():
+        evaluated = [run(growth.model.eval(), growth.inputs)[0]]
+        keeper._draw()
+        evaluated.append(run(growth.model, growth.inputs)[0])
+        exported = run(growth.grower.export().eval(), growth.inputs)[0]
+        torch.testing.assert_close(evaluated[0], evaluated[1], rtol=0, atol=0)
+        torch.testing.assert_close(exported, evaluated[0])
 
 
 class Wanted:
