@@ -47,7 +47,7 @@ LIBRARY = (
 BENCH = (
     ("data", "models"),
     ("runs",),
-    ("recipes", "studies", "show"),
+    ("recipes", "studies", "show", "architecture_search"),
     ("report",),
     ("commands",),
     ("cli",),

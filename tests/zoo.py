@@ -61,6 +61,8 @@ from nets.tokens import (
     Einsum,
     HardViewAttention,
     MatmulAttention,
+    Places,
+    Reduced,
     SwiGLU,
     TokenNet,
     TorchAttention,
@@ -70,6 +72,7 @@ from nets.tokens import (
     WrittenFlags,
     block,
     llama,
+    nano_gpt,
 )
 
 Inputs = Callable[[], tuple[Tensor, ...]]
@@ -444,6 +447,28 @@ ATTENTION = (
         free="tok pos blocks.0.attn.body.attn.qkv blocks.0.ffn.body.ffn.up",
         pinned="head",
     ),
+    _net(
+        "nano_gpt",
+        nano_gpt,
+        tokens(),
+        free="tok blocks.0.attn.body.attn.c_attn blocks.1.ffn.body.ffn.up",
+        pinned="head",
+    ),
+    _net(
+        "nano_gpt_by_hand",
+        lambda: nano_gpt(9),
+        tokens(),
+        free="tok blocks.0.attn.body.attn.c_attn blocks.1.ffn.body.ffn.up",
+        pinned="head",
+    ),
+    _net(
+        "reduced_tokens",
+        lambda: TokenNet(8, *(block(8, Reduced(8, 2), mlp(8, 12, 8)) for _ in range(2))),
+        normal(8, 5),
+        free="embed blocks.0.attn.body.attn.conv blocks.1.ffn.body.ffn.up",
+        pinned="head",
+    ),
+    _net("places", Places, tokens(), free="tok", pinned="head"),
     _net("llama", llama, tokens(), free="tok layer.ffn.body.ffn.up", pinned="head"),
     _net(
         "attention_hard_view",

@@ -36,10 +36,12 @@ class Grower:
     absolute; without it a step counts as one forward and backward pass of the example inputs. ``steps_per_epoch`` lets
     methods that train gates pace themselves in the first epoch; without it they learn it there. ``history`` is a file
     the records are appended to. ``carried`` says where the state is that the model returns and is given back,
-    and ``frozen`` whether units of frozen parameters may go, see :func:`meristem.trace`. ``held_out_loss`` returns the
-    mean loss of the model it is called with on samples held out from training; methods that look at them
-    (``"noise-test"``) call it a few times in a run, which the ledger counts. ``rules`` describe layers, operations and
-    optimizers of your own, see ``meristem.rules``. Several optimizers, each of its own parameters, all step together.
+    ``frozen`` whether units of frozen parameters may go, ``outputs`` which outputs keep their size: see `trace`.
+    ``held_out_loss`` returns the mean loss of the model on samples held out from training; methods that look at them
+    (``"noise-test"``) call it a few times in a run, which the ledger counts. ``short_training`` trains the model it is
+    called with for a number of steps on batches drawn from a seed, for methods that try networks out (``"netadapt"``).
+    ``rules`` describe layers, operations and optimizers of your own, see ``meristem.rules``. Several optimizers, each
+    of its own parameters, all step together.
     ``shard`` calls ``fully_shard`` on the model that it is given; the grower calls it after every change.
     """
 
@@ -60,7 +62,9 @@ class Grower:
         history: str | Path | None = None,
         carried: int | str | None = None,
         frozen: Literal["pin", "resize"] = "pin",
+        outputs: int | str | Sequence[int | str] | None = None,
         held_out_loss: Callable[[nn.Module], float | Tensor] | None = None,
+        short_training: Callable[[nn.Module, int, int], object] | None = None,
         rules: Sequence[checks.AnyRule] = (),
         shard: Callable[[nn.Module], Any] | None = None,
     ) -> None:
@@ -71,22 +75,21 @@ class Grower:
         self.epochs, self.fine_tune, self.seed = int(epochs), int(fine_tune), checks.agreed_seed(seed)
         self.model, self.optimizer = checks.unwrapped(model), optimizer
         optimizers = checks.as_optimizers(optimizer, rules)
+        checks.check_free(optimizers)
         checks.check_model(self.model)
         check_copyable(self.model)
         checks.check_training(self.model, optimizers)
-        checks.check_free(optimizers)
-        if space is None:
-            space = checks.traced(self.model, example_inputs, rules, carried=carried, frozen=frozen)
-        self.space = checks.agreed_space(space, carried)
+        options = {"carried": carried, "frozen": frozen, "outputs": outputs}
+        self.space = checks.space_of(space, self.model, example_inputs, rules, options)
         checks.check_method(self.method, self.space, model)
-        checks.check_held_out_loss(self.method, held_out_loss)
+        helpers = checks.checked_helpers(self.method, held_out_loss, short_training)
         self.history = History(history)
         decider = Decider(self.method, self.space, self.budget, self.epochs, self.fine_tune, self.seed)
         decider.steps_per_epoch = None if steps_per_epoch is None else int(steps_per_epoch)
         samples = checks.samples_of(example_inputs, batch_size)
         checks.check_shard(shard, model, self.method, self.space, optimizers)
         spread = Spread(self.model, model, shard)
-        self._growth = Growth(spread, optimizers, decider, self.seed, samples, held_out_loss)
+        self._growth = Growth(spread, optimizers, decider, self.seed, samples, helpers)
 
     def step(self, **metrics: float) -> Record:
         """The epoch is over: record it, decide the next network, make it. Returns the record of the epoch."""
@@ -95,6 +98,13 @@ class Grower:
         record = self._growth.finish_epoch(checks.as_numbers(metrics), self.records)
         self.history.append(record)
         return record
+
+    def taught(self, loss: Tensor, outputs: Tensor, *inputs: Any) -> Tensor:
+        """The loss to go backward from: with what a teacher thinks of these inputs, if there is one (``"bar"``).
+
+        ``outputs`` are the model's scores of classes for the same inputs; without a teacher it is the loss as given.
+        """
+        return self._growth.taught(loss, outputs, *inputs)
 
     # --- what comes out ---
 
@@ -119,12 +129,10 @@ class Grower:
         """Let an averaged copy of the model (``torch.optim.swa_utils.AveragedModel``, an EMA) be resized with it.
 
         Units keep their averages, also while they are away; the average of a fresh one starts with its weights. Call it
-        before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state.
+        before :meth:`resume` or :meth:`load_state_dict`: the averages are part of the state. A wrapper of a module that
+        the model is only a part of (``DistributedDataParallel``) follows it as well.
         """
-        with self._growth.spread.gathered(self.live):
-            copy = checks.copy_of(self.model, averaged)
-            self._growth.spread.add(averaged)
-            self.live.follow(copy)
+        self._growth.follow(averaged, lambda: checks.copy_of(self.model, averaged))
 
     def resize_state(self, carried: Any) -> Any:
         """A state from before the last :meth:`step`, as one of the network now; call it after every step, once a state.
@@ -205,22 +213,10 @@ class Grower:
         return self._growth.decider.expected_costs(self.widths)
 
     def __repr__(self) -> str:
-        return grower_text.summary(self._standing)
+        return grower_text.summary(grower_text.standing(self.model, str(self.budget), self._growth))
 
     def _repr_html_(self) -> str:
-        return grower_text.html(self._standing)
-
-    @property
-    def _standing(self) -> grower_text.Standing:
-        return grower_text.Standing(
-            model=type(self.model).__name__,
-            budget=str(self.budget),
-            epoch=self.epoch,
-            epochs=self.epochs + self.fine_tune,
-            shares=self._growth.decider.prices.shares(self.widths),
-            training_cost=self.ledger.spend_frac,
-            widths={name: (width, self.space.groups[name].units) for name, width in self.widths.items()},
-        )
+        return grower_text.html(grower_text.standing(self.model, str(self.budget), self._growth))
 
     # --- keeping and restoring ---
 

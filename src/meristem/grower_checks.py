@@ -19,14 +19,17 @@ from meristem.distributed.agreement import from_rank_0, is_distributed
 from meristem.errors import BudgetError, FileError, MeristemError
 from meristem.gating.gating import Gating
 from meristem.gating.reader_patches import groups_without_readers
-from meristem.growth import Samples
+from meristem.growth import Helpers, Samples
 from meristem.methods import default, parse_method
 from meristem.rules import LayerRule, OpRule, OptimizerRule, Rule
 from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
 from meristem.surgery.optimizer import Optimizers
+from meristem.surgery.resized_parameter import is_resized
 from meristem.surgery.sharding import check_can_shard
+from meristem.tracing.counted_outputs import as_choice
 from meristem.tracing.model_copy import tensor_at
+from meristem.tracing.refused_models import check_whole
 from meristem.tracing.trace import trace
 
 AnyRule = Rule | OptimizerRule
@@ -87,13 +90,19 @@ def as_optimizers(optimizer: Any, rules: Iterable[AnyRule]) -> Optimizers:
     return Optimizers(optimizer, [rule for rule in rules if isinstance(rule, OptimizerRule)])
 
 
-def traced(model: nn.Module, example_inputs: Any, rules: Iterable[AnyRule], **options: Any) -> Space:
-    """The space of the model; of the user's own rules those for layers and operations count."""
+def space_of(
+    given: Space | None, model: nn.Module, example_inputs: Any, rules: Iterable[AnyRule], options: dict[str, Any]
+) -> Space:
+    """The space that was given, or that of the model, in which something can grow.
+
+    ``options`` are those of the trace; of the user's own rules those for layers and operations count.
+    """
+    if given is not None:
+        return agreed_space(given, options)
     if example_inputs is None:
         raise MeristemError("Grower needs example_inputs (what the model is called with) or a traced space")
-    return trace(
-        model, example_inputs, rules=[each for each in rules if not isinstance(each, OptimizerRule)], **options
-    )
+    own = [each for each in rules if not isinstance(each, OptimizerRule)]
+    return with_groups(trace(model, example_inputs, rules=own, **options))
 
 
 def check_training(model: nn.Module, optimizers: Optimizers) -> None:
@@ -128,12 +137,19 @@ def copy_of(model: nn.Module, averaged: Any) -> nn.Module:
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse a model whose weights are spread over the ranks, or are not numbers."""
-    for name, parameter in model.named_parameters():
-        if type(parameter).__name__ in ("DTensor", "FlatParameter"):
+    """Refuse a model whose weights are spread over the ranks, are another grower's, or are not numbers."""
+    check_whole(model)
+    for path, module in model.named_modules():
+        if type(module).__name__ == "FusedMovingAvgObsFakeQuantize":
             raise MeristemError(
-                f"{name} is sharded already, so its units cannot be resized: leave fully_shard (of FSDP2) to the "
-                f"grower, Grower(..., shard=a function that calls fully_shard on the model)"
+                f"{path} quantises for training as torch's prepare_qat has set it up, in one operation that is not "
+                f"followed: grow the plain model, and call prepare_qat on what export() returns"
+            )
+    for name, parameter in model.named_parameters():
+        if is_resized(parameter):
+            raise MeristemError(
+                f"{name} has been made smaller by another grower of this model, which has what was cut off: go on with "
+                f"that one, or grow what its export() returns, with an optimizer made from that"
             )
         if parameter.is_meta:
             raise MeristemError(
@@ -235,8 +251,19 @@ def samples_of(example_inputs: Any, batch_size: int | None) -> Samples:
     return Samples(len(first), batch_size)
 
 
-def check_held_out_loss(method: Method, held_out_loss: Any) -> None:
-    """Refuse a method that tests widths on held-out data, if there are none."""
+def checked_helpers(method: Method, held_out_loss: Any, short_training: Any) -> Helpers:
+    """What methods may ask for; refuses one that looks at held-out data or tries networks out without being able to."""
+    if short_training is not None and not callable(short_training):
+        raise MeristemError(
+            f"short_training must be a function of a model, a number of steps and a seed, got "
+            f"{type(short_training).__name__}"
+        )
+    if method.tries_out and short_training is None:
+        raise MeristemError(
+            "this method tries networks out before it decides: give short_training=, a function (model, steps, seed) "
+            "that trains the model it is called with for so many steps, with an optimizer of its own, on batches drawn "
+            "from the seed"
+        )
     if held_out_loss is not None and not callable(held_out_loss):
         raise MeristemError(
             f"held_out_loss must be a function of a model that returns its mean loss, got "
@@ -247,6 +274,7 @@ def check_held_out_loss(method: Method, held_out_loss: Any) -> None:
             "this method looks at held-out data when it decides: give held_out_loss=, a function that returns the mean "
             "loss of the model it is called with, on a few hundred samples that the model is not trained on"
         )
+    return Helpers(held_out_loss, short_training)
 
 
 def as_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -301,10 +329,20 @@ def identity(space: Space, model: nn.Module, optimizers: Optimizers) -> dict[str
     }
 
 
-def agreed_space(space: Space, carried: int | str | None) -> Space:
-    """The space, if something in it can grow; where a state is carried is told when it is traced."""
-    if carried is not None and carried != space.carried:
-        raise MeristemError(f"this space was not traced with carried={carried!r}: say so in trace(...), not here")
+def agreed_space(space: Space, options: Mapping[str, Any]) -> Space:
+    """The space, if something in it can grow; where a state is carried, and what counts, is told when it is traced."""
+    as_traced = {"carried": space.carried, "outputs": space.outputs}
+    as_told = {"carried": options["carried"], "outputs": as_choice(options["outputs"])}
+    for name, told in as_told.items():
+        if told is not None and told != as_traced[name]:
+            raise MeristemError(
+                f"this space was not traced with {name}={options[name]!r}: say so in trace(...), not here"
+            )
+    return with_groups(space)
+
+
+def with_groups(space: Space) -> Space:
+    """The space, if something in it can grow."""
     if not space.groups:
         reasons = Counter(reason for pin in space.pinned for reason in [pin.reason] * pin.units)
         common = [reason for reason, _ in reasons.most_common() if reason != "it is a model output"]

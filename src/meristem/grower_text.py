@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
+from torch import nn
+
+from meristem.growth import Growth
+
 _SHOWN = 4  # groups that are named in one line
 
 
@@ -20,6 +24,20 @@ class Standing:
     shares: Mapping[str, float]
     training_cost: float
     widths: Mapping[str, tuple[int, int]]  # of every group: live, full
+
+
+def standing(model: nn.Module, budget: str, growth: Growth) -> Standing:
+    """How a run stands now."""
+    widths, groups = growth.live.widths, growth.live.space.groups
+    return Standing(
+        model=type(model).__name__,
+        budget=budget,
+        epoch=growth.progress.epoch,
+        epochs=growth.epochs + growth.fine_tune,
+        shares=growth.decider.prices.shares(widths),
+        training_cost=growth.ledger.spend_frac,
+        widths={name: (width, groups[name].units) for name, width in widths.items()},
+    )
 
 
 def summary(standing: Standing) -> str:

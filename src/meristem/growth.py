@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from meristem.control.decider import Decider, LiveUnits, Progress
-from meristem.cost.ledger import Ledger
+from meristem.cost.ledger import TEACH, Ledger
 from meristem.distributed.agreement import mean_of_metrics, same_on_all_ranks, sum_of_numbers, take_from_rank_0
+from meristem.distributed.data_parallel import is_wrapper_around
 from meristem.distributed.shards import whole
 from meristem.errors import FileError, MeristemError, SurgeryError
-from meristem.gating.gating import Gating, Phase
+from meristem.gating.gating import Gating, LiveSignals, Phase
 from meristem.gating.held_out import HeldOut, HeldOutLoss
 from meristem.gating.interfaces import Signals, WeightsOf
+from meristem.gating.teacher import Teacher
+from meristem.gating.trials import ShortTraining, Trials
 from meristem.gating.unit_gates import Gates
 from meristem.history import Record, epoch_record, moves
 from meristem.io import state
@@ -42,6 +45,14 @@ class Samples:
         return self.step / self.example
 
 
+@dataclass(frozen=True)
+class Helpers:
+    """What the user gives to methods that decide by more than the training itself shows."""
+
+    held_out_loss: HeldOutLoss | None = None
+    short_training: ShortTraining | None = None
+
+
 class Growth:
     """The live model of a run, its decider, its gates, how far it is and what it has cost.
 
@@ -55,10 +66,11 @@ class Growth:
         decider: Decider,
         seed: int,
         samples: Samples,
-        held_out_loss: HeldOutLoss | None = None,
+        helpers: Helpers,
     ) -> None:
         self.spread, self.optimizers, self.decider, method = spread, optimizers, decider, decider.method
         self.model = model = spread.model
+        self.teacher = None if method.distillation is None else Teacher(model)  # while the model is full
         self.epochs, self.fine_tune = decider.epochs, decider.fine_tune
         self._check_start()
         self.live = Live(model, decider.space, optimizers, start=decider.first_units, fresh=method.fresh, seed=seed)
@@ -76,8 +88,10 @@ class Growth:
             opening_epochs=method.opening,
             pressure=method.pressure,
         )
-        if held_out_loss is not None:
-            self.gating.held_out = HeldOut(self.live, held_out_loss)
+        if helpers.held_out_loss is not None:
+            self.gating.held_out = HeldOut(self.live, helpers.held_out_loss)
+            if helpers.short_training is not None:
+                self.gating.trials = Trials(self.live, helpers.held_out_loss, helpers.short_training)
         self._clock = time.perf_counter()
         with spread.gathered(self.live):
             self._begin_epoch(decider.strength)
@@ -105,7 +119,7 @@ class Growth:
             self.decider.keeper.finish()
             macs_frac = self.decider.prices.share("macs", self.live.widths)
             stage = self.decider.stage(self.progress.epoch)
-            ledger = self.ledger.after_training(self.progress.steps, macs_frac, stage)
+            ledger = self._with_teaching(self.ledger.after_training(self.progress.steps, macs_frac, stage))
             record = self._record(mean_of_metrics(metrics), ledger)
             progress = self.decider.after_epoch(self.progress, self.live.active, self.gating.lr_frac)
             signals, records = self.gating.signals(), [*earlier, record]
@@ -113,10 +127,12 @@ class Growth:
             plan = None
             if decision is not None:
                 plan = self.live.plan({name: np.flatnonzero(mask) for name, mask in decision.live.items()})
-            (evaluated,) = sum_of_numbers([signals.evaluated_samples], self._device)
+            searched = self._searched(signals, macs_frac)
         self.progress = self.decider.accept(progress, decision)
-        self.ledger = ledger.after_evaluating(evaluated / self._samples.step, macs_frac) if evaluated else ledger
+        self.ledger = ledger.after_evaluating(searched, 1.0) if searched else ledger
         self.live.stay() if plan is None else self.live.apply(plan)
+        if decision is not None and decision.weights:
+            self.live.take_over(decision.weights)
         if decision is not None and decision.zeroed:
             self.gating.weights(WeightsOf.FILTER).zero_units(decision.zeroed)
         if decision is not None and decision.read_scales:
@@ -136,6 +152,37 @@ class Growth:
                 "grower, model = DistributedDataParallel(model), or build it from the same seed on every rank"
             )
 
+    def taught(self, loss: Tensor, outputs: Tensor, *inputs: Any) -> Tensor:
+        """The loss with what a teacher adds to it in this epoch; the loss itself where none teaches."""
+        if not self._teaches or self.teacher is None or self.decider.method.distillation is None:
+            return loss
+        return self.decider.method.distillation.loss(loss, outputs, self.teacher.answer(*inputs))
+
+    @property
+    def _teaches(self) -> bool:
+        """Whether this is an epoch in which a teacher takes part; one that nothing has trained teaches nothing."""
+        lesson = self.decider.method.distillation
+        if lesson is None or self.finished or not self.progress.epoch:
+            return False
+        return self.decider.stage(self.progress.epoch) == lesson.stage
+
+    def _with_teaching(self, ledger: Ledger) -> Ledger:
+        """The ledger after what the teacher has answered; refuses an epoch in which it was never asked."""
+        if self.teacher is None or not self._teaches:
+            return ledger
+        if self.progress.steps and not self.teacher.samples:
+            raise MeristemError(
+                "in this stage the network learns from a teacher, too, and that was never asked: put "
+                "loss = grower.taught(loss, outputs, inputs) before loss.backward()"
+            )
+        (answered,) = sum_of_numbers([self.teacher.samples], self._device)
+        return ledger.after_evaluating(answered / self._samples.step, 1.0, TEACH)
+
+    def _searched(self, signals: LiveSignals, macs_frac: float) -> float:
+        """What a decision has looked at, by all ranks: held-out data, networks that were tried out; in whole passes."""
+        tried = [passes * self.decider.prices.share("macs", widths) for passes, widths in signals.tried]
+        return sum(sum_of_numbers([signals.evaluated_samples * macs_frac, *tried], self._device)) / self._samples.step
+
     def _check_ranks(self) -> None:
         """Refuse to go on with ranks that train different networks."""
         if not same_on_all_ranks([each for each in self.model.parameters() if each.requires_grad]):
@@ -149,6 +196,10 @@ class Growth:
         if not self.finished or resumed:
             self.decider.begin(self.progress, self._units, strength, self._device)
             self.gating.begin_epoch(self._block_ages, self._device, self.decider.epoch_share(self.progress))
+            if self.teacher is not None and not resumed:
+                self.teacher.samples = 0
+                if self._teaches and not self.teacher.ready:
+                    self.teacher.learn(self.model)
             self._clock = time.perf_counter()
         epoch = self.progress.epoch
         self.gating.enter(
@@ -204,6 +255,13 @@ class Growth:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def follow(self, given: nn.Module, copy_in_it: Callable[[], nn.Module]) -> None:
+        """Let a wrapper around the model follow it, or an averaged copy of it."""
+        with self.spread.gathered(self.live):
+            self.spread.add(given)
+            if not is_wrapper_around(given, self.model):
+                self.live.follow(copy_in_it())
+
     @contextmanager
     def exportable(self) -> Iterator[tuple[Gates | None, frozenset[str]]]:
         """The whole model with plain blocks inside, and what an export adds: gates to fold in, blocks to leave out."""
@@ -221,6 +279,7 @@ class Growth:
             "optimizer": self.optimizers.state_dict(),
             "decider": state.portable(self.decider.state_dict()),
             "ledger": dataclasses.asdict(self.ledger),
+            **({} if self.teacher is None else {"teacher": self.teacher.state_dict()}),
         }
 
     def load_state_dict(self, kept: Mapping[str, Any]) -> None:
@@ -237,6 +296,8 @@ class Growth:
         self.progress = Progress(**state.restored(kept["progress"]))
         self.gating.first_lr = kept["first lr"]
         self.ledger = Ledger(**kept["ledger"])
+        if self.teacher is not None:
+            self.teacher.load_state_dict(kept["teacher"])
         decider = state.restored(kept["decider"])
         self.decider.load_state_dict(decider)
         self._begin_epoch(decider["strength"], resumed=True)

@@ -24,9 +24,11 @@ from meristem.control.order import ImportancePerPrice
 from meristem.control.penalty import PlainSum
 from meristem.control.proportions import EVEN, Proportions
 from meristem.control.rivals.autogrow import autogrow
+from meristem.control.rivals.bar import bar
 from meristem.control.rivals.iss import iss
 from meristem.control.rivals.l1_pruning import l1_pruning
 from meristem.control.rivals.morphnet import morphnet
+from meristem.control.rivals.netadapt import netadapt
 from meristem.control.rivals.provable import provable
 from meristem.control.rivals.soft_pruning import soft_pruning
 from meristem.control.rivals.thinet import thinet
@@ -42,6 +44,7 @@ __all__ = [
     "METHODS",
     "autogrow",
     "balanced",
+    "bar",
     "default",
     "dense",
     "direct",
@@ -50,6 +53,7 @@ __all__ = [
     "l1_pruning",
     "method_settings",
     "morphnet",
+    "netadapt",
     "noise_test",
     "paper",
     "paper_nas",
@@ -198,6 +202,8 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "morphnet": morphnet,
     "thinet": thinet,
     "provable": provable,
+    "bar": bar,
+    "netadapt": netadapt,
 }
 
 

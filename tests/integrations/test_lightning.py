@@ -17,6 +17,7 @@ from meristem.errors import FileError
 from meristem_bench.data.digits import digits
 from meristem_bench.models.resnet_cifar import ResNetCifar
 from other_libraries import example, library
+from two_ranks import on_two_ranks
 
 library("lightning")
 from lightning.pytorch import Callback, Trainer  # noqa: E402
@@ -218,3 +219,64 @@ def test_the_example(tmp_path: Path) -> None:
         each.numel() for each in ResNetCifar(8, classes=10, channels=1, width=8).parameters()
     )
     assert (tmp_path / "last.ckpt").exists()
+
+
+TWO_RANKS = """
+from other_libraries import library
+
+library("lightning")
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+from meristem.integrations.lightning import GrowerCallback
+
+EPOCHS = 4
+generator = torch.Generator().manual_seed(0)
+data = TensorDataset(
+    torch.randn(64, 6, generator=generator), torch.randint(0, 3, (64,), generator=generator)
+)
+
+class Module(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+
+    def training_step(self, batch):
+        return F.cross_entropy(self.model(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return optim.AdamW(self.parameters(), lr=3e-3)
+
+class Wrapped(Callback):
+    def on_train_end(self, trainer, pl_module):
+        self.seen = type(trainer.strategy.model).__name__
+
+def fit(epochs, kept=None):
+    torch.manual_seed(0)
+    growing = GrowerCallback("40%", data[:1][0], module="model", epochs=EPOCHS, method="search:peak=1.2")
+    wrapped, module = Wrapped(), Module()
+    trainer = Trainer(
+        max_epochs=epochs, accelerator="cpu", strategy="ddp", devices=2, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[growing, wrapped, ModelCheckpoint("kept", save_last=True)],
+    )
+    trainer.fit(module, DataLoader(data, 8), ckpt_path=kept)
+    return growing.grower, wrapped.seen
+"""
+
+ON_EACH = """
+os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), GROUP_RANK="0", LOCAL_WORLD_SIZE="2", WORLD_SIZE="2")
+os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="1", TORCHELASTIC_RUN_ID="test")
+fit(2)
+resumed, _ = fit(EPOCHS, "kept/last.ckpt")
+whole, found["wrapper"] = fit(EPOCHS)
+digests = [digest(dict(grower.model.named_parameters())) for grower in (whole, resumed)]
+found["alike"] = [alike(masks_of(whole)), alike(digests[0]), digests[0] == digests[1]]
+found["moved"] = len({str(record["widths"]) for record in whole.records}) > 1
+"""
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """Lightning's wrapper follows, and a run that is resumed ends with the same bits on both ranks."""
+    found = on_two_ranks(TWO_RANKS, ON_EACH, tmp_path)
+    assert found == {"wrapper": "DistributedDataParallel", "alike": [True, True, True], "moved": True}

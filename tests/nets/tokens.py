@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -162,6 +163,31 @@ class TorchAttention(nn.Module):
         return self.attn(x, x, x, need_weights=False)[0]
 
 
+class NanoAttention(nn.Module):
+    """As nanoGPT has it: it views with the width that it reads, and the scale follows the size of a head."""
+
+    def __init__(self, c: int, n_head: int, longest: int = 0):
+        super().__init__()
+        self.n_embd, self.n_head = c, n_head
+        self.c_attn, self.c_proj = nn.Linear(c, 3 * c), nn.Linear(c, c)
+        if longest:  # by hand, with a mask for longer texts than it is traced with
+            self.register_buffer("bias", torch.ones(1, 1, longest, longest).tril())
+        else:
+            self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, c = x.size()
+        parts = self.c_attn(x).split(self.n_embd, dim=2)
+        q, k, v = (part.view(b, n, self.n_head, c // self.n_head).transpose(1, 2) for part in parts)
+        if self.bias is None:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+            scores = scores.masked_fill(self.bias[:, :, :n, :n] == 0, float("-inf"))
+            y = F.softmax(scores, dim=-1) @ v
+        return self.c_proj(y.transpose(1, 2).contiguous().view(b, n, c))
+
+
 def block(c: int, attention: nn.Module, ffn: nn.Module, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> nn.Module:
     """A pre-norm transformer block."""
     return seq(attn=Residual(seq(norm=norm(c), attn=attention)), ffn=Residual(seq(norm=norm(c), ffn=ffn)))
@@ -200,11 +226,12 @@ class ViT(nn.Module):
 class GPT(nn.Module):
     """The input embedding is also the output matrix."""
 
-    def __init__(self, c: int = 8, vocab: int = 11, context: int = 6):
+    def __init__(self, c: int = 8, vocab: int = 11, context: int = 6, *attentions: nn.Module):
         super().__init__()
         self.tok = nn.Embedding(vocab, c)
         self.pos = nn.Embedding(context, c)
-        self.blocks = nn.Sequential(block(c, FusedAttention(c, 2, 4, causal=context), mlp(c, 16, c)))
+        attentions = attentions or (FusedAttention(c, 2, 4, causal=context),)
+        self.blocks = nn.Sequential(*(block(c, attention, mlp(c, 16, c)) for attention in attentions))
         self.norm = nn.LayerNorm(c)
         self.head = nn.Linear(c, vocab, bias=False)
         self.head.weight = self.tok.weight
@@ -212,6 +239,40 @@ class GPT(nn.Module):
     def forward(self, idx: Tensor) -> Tensor:
         x = self.tok(idx) + self.pos(torch.arange(idx.shape[1], device=idx.device))
         return self.head(self.norm(self.blocks(x)))
+
+
+def nano_gpt(longest: int = 0) -> nn.Module:
+    return GPT(12, 11, 9, *(NanoAttention(12, 4, longest) for _ in range(2)))
+
+
+class Places(nn.Module):
+    """A parameter with a row for each place, more than the inputs have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tok, self.pos, self.head = nn.Embedding(11, 8), nn.Parameter(torch.randn(1, 9, 8)), nn.Linear(8, 3)
+
+    def forward(self, idx: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.tok(idx) + self.pos[:, : idx.shape[1]]))
+
+
+class Reduced(nn.Module):
+    """As SegFormer has it: tokens are an image for a convolution, which is viewed with the width that it reads."""
+
+    def __init__(self, c: int, side: int):
+        super().__init__()
+        self.side, self.conv, self.norm, self.proj = (
+            side,
+            nn.Conv2d(c, c, 2, stride=2),
+            nn.LayerNorm(c),
+            nn.Linear(c, c),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, c = x.shape
+        y = x.transpose(1, 2).reshape(b, c, self.side, n // self.side)
+        y = self.norm(self.conv(y).reshape(b, c, -1).transpose(1, 2))
+        return self.proj(torch.softmax(x @ y.transpose(1, 2), -1) @ y)
 
 
 def llama(c: int = 8, vocab: int = 11) -> nn.Module:

@@ -632,6 +632,46 @@ def test_one_grower_a_model() -> None:
         Grower(model, optimizer, inputs, budget=HALF, epochs=2)
 
 
+def test_another_grower_with_an_optimizer_of_its_own() -> None:
+    """It would take the small network for the full one, and forget what was cut; an export is a model anew."""
+    model, inputs = build("mlp", torch.float32)
+    first = Grower(model, optim.SGD(model.parameters(), lr=0.1), inputs, budget=HALF, epochs=2)
+    for _ in range(2):
+        with pytest.raises(
+            MeristemError, match=r"has been made smaller by another grower.*grow what its export\(\) returns"
+        ):
+            Grower(model, optim.SGD(model.parameters(), lr=0.1), inputs, budget=HALF, epochs=2)
+        first.step()
+    small = first.export()
+    again = Grower(small, optim.SGD(small.parameters(), lr=0.1), inputs, budget=HALF, epochs=2)
+    assert all(again.space.full[name] <= width for name, width in first.widths.items())
+
+
+def test_outputs_that_keep_their_size_are_chosen() -> None:
+    class WithHidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            hidden = torch.relu(self.one(x))
+            return self.two(hidden), hidden
+
+    def grower(**settings: Any) -> Grower:
+        model = WithHidden()
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        return Grower(model, optimizer, torch.randn(2, 5), budget=HALF, epochs=2, **settings)
+
+    with pytest.raises(MeristemError, match="nothing in this model can grow"):
+        grower()
+    assert grower(outputs=0).widths["one"] < 8
+    assert grower(outputs=[0], space=meristem.trace(WithHidden(), torch.randn(2, 5), outputs=[0])).space.full == {
+        "one": 8
+    }
+    with pytest.raises(MeristemError, match="this space was not traced with outputs=1: say so in trace"):
+        grower(outputs=1, space=meristem.trace(WithHidden(), torch.randn(2, 5), outputs=0))
+
+
 def test_a_parameter_exchanged_behind_the_growers_back() -> None:
     model, inputs = build("mlp", torch.float32)
     grower = Grower(model, optim.SGD(model.parameters(), lr=0.1), inputs, budget=HALF, epochs=2)

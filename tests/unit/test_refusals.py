@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed
 from torch import Tensor, nn, optim
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 import meristem
 
@@ -68,6 +73,75 @@ def test_refused_at_the_start(name: str) -> None:
         start()
 
 
+# --- models that other parts of torch have changed ---
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process group of this process only."""
+    store = tmp_path_factory.mktemp("group") / "store"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def wrapped(**settings: Any) -> nn.Module:
+    return FullyShardedDataParallel(layers(), device_id=torch.device("cpu"), **settings)
+
+
+def partly_wrapped() -> nn.Module:
+    return nn.Sequential(wrapped(), nn.Linear(2, 2))
+
+
+def sharded() -> nn.Module:
+    model = layers()
+    fully_shard(model)
+    return model
+
+
+SPREAD: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "wrapped": (wrapped, "the model"),
+    "wrapped with its own parameters": (lambda: wrapped(use_orig_params=True), "the model"),
+    "wrapped in part": (partly_wrapped, "0"),
+    "sharded": (sharded, "0.weight"),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+@pytest.mark.usefixtures("alone")
+@pytest.mark.filterwarnings("ignore")  # torch's own words about FSDP without an accelerator
+def test_a_model_that_is_spread_over_ranks(name: str) -> None:
+    make, where = SPREAD[name]
+    for start in (grower, lambda model: meristem.trace(model, X)):
+        with pytest.raises(meristem.MeristemError, match=f"{where} is sharded already.*shard=a function"):
+            start(make())
+
+
+@pytest.mark.filterwarnings("ignore")  # torch will move its quantisation to another package
+def test_a_model_that_is_prepared_for_quantisation() -> None:
+    model: Any = layers().train()
+    model.qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
+    prepared = torch.ao.quantization.prepare_qat(model)
+    prepared(X)
+    with pytest.raises(
+        meristem.MeristemError, match=r"0.weight_fake_quant quantises .* call prepare_qat on what export"
+    ):
+        grower(prepared)
+    space = meristem.trace(prepared, X)
+    assert "does not know the operation _fused_moving_avg_obs_fq_helper in 0.weight_fake_quant" in str(space)
+    small = grower(layers())
+    small.step()
+    exported: Any = small.export()
+    exported.qconfig = torch.ao.quantization.get_default_qat_qconfig("x86")
+    assert torch.ao.quantization.prepare_qat(exported.train())(X).shape == (4, 2)
+
+
+def test_pixels_that_are_whole_numbers() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 2))
+    with pytest.raises(meristem.MeristemError, match=r"they are whole numbers: pass x.float\(\)"):
+        grower(model, torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+
+
 class TwoHeads(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +183,45 @@ def test_padded_encoders_with_an_odd_number_of_heads_evaluate() -> None:
         warnings.simplefilter("ignore")  # nested tensors are a prototype, torch says
         without_gradients = model(*inputs)
     assert torch.allclose(without_gradients, model(*inputs), atol=1e-5)
+
+
+COMPILES_LATE = """
+import sys
+import torch
+from torch import nn
+import meristem
+
+compiled = []
+
+def backend(graph, inputs):
+    compiled.append(graph)
+    return graph
+
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.function = nn.Linear(5, 8), nn.Linear(8, 2), None
+
+    def forward(self, x):
+        if self.function is None:  # as torchvision does it where its own operations are missing
+            self.function = torch.compile(lambda x: torch.relu(x) * 2, backend=backend)
+        return self.two(self.function(self.one(x)))
+
+assert "torch._dynamo" not in sys.modules
+before = torch.compile
+assert meristem.trace(Late(), torch.randn(2, 5)).full == {"one": 8}
+assert not compiled
+assert torch.compile is before
+Late()(torch.randn(2, 5))
+assert compiled
+"""
+
+
+def test_a_function_that_is_compiled_in_the_first_trace_runs_as_it_is_written(tmp_path: Path) -> None:
+    """Torch's compiler is loaded by the model then; a process in which it is not loaded yet is needed to see it."""
+    program = tmp_path / "late.py"
+    program.write_text(COMPILES_LATE)
+    subprocess.run([sys.executable, str(program)], check=True, timeout=120)
 
 
 def test_a_compiled_function_runs_as_it_is_written_while_tracing() -> None:

@@ -7,14 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from meristem.cost.price import Prices
-from meristem.gating.interfaces import ReaderPatches
+from meristem.gating.interfaces import ReaderPatches, Trial
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
 # (places, random numbers) -> for each group what the layers that read it are given on held-out data
 ReadersAsked = Callable[[int, np.random.Generator], Mapping[str, Sequence[ReaderPatches]]]
+
+
+# (units to live, training steps, seed of their data) -> the network that was tried out
+TrialAsked = Callable[[Mapping[str, BoolArray], int, int], Trial]
+
+
+def _nothing_to_try(live: Mapping[str, BoolArray], steps: int, seed: int) -> Trial:
+    return Trial(0.0, {})
 
 
 def _nothing_held_out(places: int, rng: np.random.Generator) -> Mapping[str, Sequence[ReaderPatches]]:
@@ -41,6 +50,7 @@ class View:
     multipliers: Mapping[str, float] = field(default_factory=dict, repr=False)  # the proportions of groups
     freeze: float = 1.0  # the progress at which the last decision is made
     reader_patches: ReadersAsked = field(default=_nothing_held_out, repr=False)
+    try_out: TrialAsked = field(default=_nothing_to_try, repr=False)
 
     @property
     def widths(self) -> dict[str, int]:
@@ -53,6 +63,7 @@ class Decision:
 
     The filters of ``zeroed`` units are set to zero: they stay, and may recover. ``multipliers`` are the proportions of
     groups from now on; empty: as before. ``read_scales`` are factors of units, by which what reads them is multiplied.
+    ``weights`` are those of a trial of exactly these units, which go on from there; empty: they keep what they have.
     """
 
     live: Mapping[str, BoolArray]
@@ -61,6 +72,7 @@ class Decision:
     zeroed: Mapping[str, BoolArray] = field(default_factory=dict)
     multipliers: Mapping[str, float] = field(default_factory=dict)
     read_scales: Mapping[str, FloatArray] = field(default_factory=dict)
+    weights: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
 
 class Controller(Protocol):

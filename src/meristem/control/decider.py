@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from meristem.control.budget import Budget
 from meristem.control.controller import Decision, View, widths_of
 from meristem.control.first_scores import PAPER_STEPS, FirstNetwork
 from meristem.control.method import Method
-from meristem.control.scores import EpochStart, ScoresStart
+from meristem.control.scores import EpochStart, ScoresStart, StageTime
 from meristem.control.trajectory import plan_trajectory
 from meristem.control.unnamed_cost import Range, in_step_range, possible_range
 from meristem.cost.ledger import FINE_TUNE
 from meristem.cost.price import Prices
 from meristem.distributed.agreement import broadcast_arrays, broadcast_masks, broadcast_numbers, mean_of_numbers
-from meristem.gating.interfaces import Signals
+from meristem.gating.interfaces import Signals, Trial
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
@@ -177,7 +178,16 @@ class Decider:
         hardness = self.trajectory.hardness(progress.epoch) if self.method.freeze < 1.0 else 0.0
         pace = PAPER_STEPS / max(1, progress.steps_planned)
         beta = self.beta(progress)
-        self.keeper.begin(EpochStart(units.active, beta, device, strength, hardness, pace, units.inactive))
+        stage = self._stage_time(progress)
+        self.keeper.begin(EpochStart(units.active, beta, device, strength, hardness, pace, units.inactive, stage))
+
+    def _stage_time(self, progress: Progress) -> StageTime:
+        """Where in its stage the epoch after ``progress`` starts."""
+        name = self.stage(progress.epoch)
+        epochs = [epoch for epoch in range(self.epochs + self.fine_tune) if self.stage(epoch) == name]
+        steps = progress.steps_planned / self.epochs * len(epochs)
+        passed = sum(epoch < progress.epoch for epoch in epochs) / max(1, len(epochs))
+        return StageTime(name, passed, 1 / steps if steps else 0.0)
 
     def beta(self, progress: Progress) -> dict[str, FloatArray]:
         """The temperature of every unit."""
@@ -237,6 +247,7 @@ class Decider:
             multipliers=multipliers,
             freeze=self.trajectory.last_decision / self.epochs,
             reader_patches=signals.reader_patches,
+            try_out=partial(self._tried_out, signals, device),
         )
         decision = self.method.controller.decide(view, self.rng)
         push, strength = broadcast_numbers((decision.push, decision.strength), device)
@@ -244,7 +255,16 @@ class Decider:
         inactive = self.space.inactive_groups(masks)
         live = {name: mask for name, mask in masks.items() if name not in inactive}
         zeroed, scales = (broadcast_masks(decision.zeroed, device), broadcast_arrays(decision.read_scales, device))
-        return Decision(live, push, strength, zeroed, multipliers, scales)
+        return Decision(live, push, strength, zeroed, multipliers, scales, decision.weights)
+
+    @staticmethod
+    def _tried_out(
+        signals: Signals, device: torch.device, live: Mapping[str, BoolArray], steps: int, seed: int
+    ) -> Trial:
+        """A network that was tried out; its loss is the mean over the ranks."""
+        trial = signals.try_out(live, steps, seed)
+        (loss,) = mean_of_numbers([trial.loss], device)
+        return replace(trial, loss=loss)
 
     def _tested(self, epoch: int, units: LiveUnits, signals: Signals, device: torch.device) -> Mapping[str, float]:
         """The proportions of groups after ``epoch`` finished ones: those of before, or those that a test asks for."""
@@ -261,7 +281,8 @@ class Decider:
         )
         rises = dict(zip(rises, mean_of_numbers(list(rises.values()), device), strict=True))
         wider = test.wider(widths, rises)
-        return {**self.multipliers, **{name: width / self.space.full[name] for name, width in wider.items()}}
+        full, factors = self.space.full, self.space.factors
+        return {**self.multipliers, **{name: (width / full[name]) ** factors[name] for name, width in wider.items()}}
 
     # --- keeping and restoring ---
 

@@ -90,7 +90,8 @@ def _status(view: View, unit_prices: Mapping[str, Mapping[str, float]], weights:
         group: sum(weight * unit_prices[name][group] for name, weight in weights.items())
         for group in view.prices.space.groups
     }
-    return UnitStatus(view.scores, view.live, view.lived, prices, view.prices.space.stages, view.multipliers)
+    space = view.prices.space
+    return UnitStatus(view.scores, view.live, view.lived, prices, space.stages, view.multipliers, space.factors)
 
 
 def solve_push(

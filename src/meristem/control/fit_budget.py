@@ -17,10 +17,12 @@ _AHEAD = 0.6  # by which the share of units that are live is ahead of that of th
 def in_proportion(space: Space, multipliers: Mapping[str, float]) -> dict[str, FloatArray]:
     """The preference that gives groups shares of their units, the first ones, in proportion to ``multipliers``.
 
-    A group without one counts with 1. All stages get the same share of their blocks.
+    A group without one counts with 1. All stages get the same share of their blocks. Of groups whose product is a
+    dimension (heads, and what is inside of them) it is the product that is in proportion.
     """
+    factors = space.factors
     in_order = {
-        name: -np.arange(group.units) / (group.units * multipliers.get(name, 1.0))
+        name: -(np.arange(group.units) ** factors[name]) / (group.units ** factors[name] * multipliers.get(name, 1.0))
         for name, group in space.groups.items()
     }
     return {**in_order, **in_stages({stage: [block.group for block in stage.blocks] for stage in space.stages})}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from meristem.control.controller import Controller
+from meristem.control.distillation import Distillation
 from meristem.control.exact import Exact
 from meristem.control.first_network import GivenWidths, PlannedShare, Start
 from meristem.control.importance import Importance
@@ -45,7 +46,8 @@ class Method:
     ``counts_draws``, with the draws it came out of, as in Algorithm 1: after a draw, which itself sees the counters of
     before. ``stages`` name the parts of the run, in order. A method that
     ``ignores_budget`` trains the full network whatever the budget says; one that ``looks_at_inputs`` decides by what
-    layers are given on held-out data.
+    layers are given on held-out data; one that ``tries_out`` decides by short trainings of possible networks.
+    ``distillation`` is what a teacher, the network as it was trained before, adds to the loss in one stage.
     """
 
     scores: Scores = Importance()
@@ -65,6 +67,8 @@ class Method:
     stages: tuple[TrainingStage, ...] = ()
     ignores_budget: bool = False
     looks_at_inputs: bool = False
+    tries_out: bool = False
+    distillation: Distillation | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.freeze <= 1:
@@ -88,7 +92,12 @@ class Method:
     @property
     def needs_held_out(self) -> bool:
         """Whether it looks at held-out data when it decides."""
-        return self.looks_at_inputs or self.width_test is not None
+        return self.looks_at_inputs or self.tries_out or self.width_test is not None
+
+    @property
+    def can_be_simulated(self) -> bool:
+        """Whether a run without data can say what it does: not where it decides by what was trained."""
+        return not self.looks_at_inputs and not self.tries_out and self.distillation is None
 
     @property
     def needs_widths(self) -> bool:

@@ -22,7 +22,7 @@ class UnitStatus:
     """What an order looks at: the importance of every unit, which are live, which ever were, and what a unit costs.
 
     The blocks of a stage compete as the units of a group do. ``multipliers`` are the proportions of groups; a group
-    without one counts with 1.
+    without one counts with 1. ``factors`` says of how many groups a dimension is the product, see `Space`.
     """
 
     importance: Mapping[str, FloatArray]
@@ -31,6 +31,7 @@ class UnitStatus:
     prices: Mapping[str, float]
     stages: tuple[Stage, ...] = ()
     multipliers: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, int] = field(default_factory=dict)
 
     def groups(self) -> Iterator[tuple[str, FloatArray, BoolArray, BoolArray]]:
         """Name, importance, live and lived of every group that has units of its own."""
@@ -79,8 +80,9 @@ class InStep:
         preference = {}
         for name, values, live, lived in status.groups():
             preference[name] = np.empty(len(values))
-            step = 1 / (len(values) * status.multipliers.get(name, 1.0))
-            preference[name][_ranked(values, live, lived)] = -np.arange(len(values)) * step
+            factors = status.factors.get(name, 1)
+            step = 1 / (len(values) ** factors * status.multipliers.get(name, 1.0))
+            preference[name][_ranked(values, live, lived)] = -(np.arange(len(values)) ** factors) * step
         ordered = {}
         for stage in status.stages:
             names, values, live, lived = status.blocks(stage)

@@ -16,9 +16,19 @@ from torch import Tensor
 
 from meristem.control.first_scores import FirstNetwork, OneDrawn
 from meristem.control.text_settings import choice, number
+from meristem.cost.ledger import GROW
 from meristem.gating.interfaces import GateSource, Signals, WeightsOf
 from meristem.gating.kinds import GateKind
 from meristem.space.arrays import BoolArray, FloatArray
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """The stage of the run that an epoch belongs to, how much of it has passed, and how much of it one step takes."""
+
+    name: str = GROW
+    passed: float = 0.0
+    per_step: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class EpochStart:
 
     ``strength`` is the penalty's lambda, ``hardness`` how far gates are drawn to 1 (0: not at all, 1: they are 1),
     ``pace`` the steps the gate learning rate is meant for over those of this run. ``inactive`` are the groups that lie
-    in absent blocks: they are not live, and the penalty skips them.
+    in absent blocks: they are not live, and the penalty skips them. ``stage`` is for scores that act in one stage.
     """
 
     live: Mapping[str, BoolArray]
@@ -37,6 +47,7 @@ class EpochStart:
     hardness: float = 0.0
     pace: float = 1.0
     inactive: frozenset[str] = frozenset()
+    stage: StageTime = StageTime()
 
 
 class ScoreKeeper(GateSource, Protocol):
@@ -102,6 +113,9 @@ class OpenGates:
 
     def gates(self, group: str) -> Tensor | None:
         return None
+
+    def resting_gates(self, group: str) -> Tensor | None:
+        return self.gates(group)
 
 
 class NoSteps(OpenGates):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from meristem.control.controller import widths_of
 from meristem.control.decider import Decider, LiveUnits
 from meristem.control.method import Method
 from meristem.errors import MeristemError
-from meristem.gating.interfaces import ReaderPatches, WeightsOf
+from meristem.gating.interfaces import ReaderPatches, Trial, WeightsOf
 from meristem.space.arrays import BoolArray, FloatArray
 from meristem.space.space import Space
 
@@ -53,6 +54,9 @@ class _Silence:
     def reader_patches(self, count: int, rng: np.random.Generator) -> dict[str, list[ReaderPatches]]:
         raise MeristemError(_NEEDS_TRAINING)
 
+    def try_out(self, live: Mapping[str, BoolArray], steps: int, seed: int) -> Trial:
+        raise MeristemError(_NEEDS_TRAINING)
+
 
 def simulate(
     method: Method,
@@ -65,12 +69,15 @@ def simulate(
     seed: int = 0,
 ) -> list[SimulatedEpoch]:
     """The network of every epoch of a run of ``epochs`` with ``steps`` each; ``lr_frac`` is the rate by progress."""
+    if not method.can_be_simulated:
+        raise MeristemError(_NEEDS_TRAINING)
     decider = Decider(method, space, budget, epochs, fine_tune=0, seed=seed)
     decider.steps_per_epoch = steps
     progress, device = decider.first_progress, torch.device("cpu")
     masks = {name: np.isin(np.arange(group.units), decider.first_units[name]) for name, group in space.groups.items()}
     lived = {name: mask.copy() for name, mask in masks.items()}
     strength, simulated, silence = decider.strength, list[SimulatedEpoch](), _Silence()
+    records: list[dict[str, Any]] = []
     for epoch in range(epochs):
         units = LiveUnits(masks, lived, space.inactive_groups(masks))
         decider.begin(progress, units, strength, device)
@@ -79,7 +86,8 @@ def simulate(
         decider.keeper.finish()
         simulated.append(SimulatedEpoch(masks, decider.prices.shares(widths_of(masks))))
         progress = decider.after_epoch(progress.with_steps(steps), units.active, fraction)
-        decision = decider.decide(progress, units, silence, (), device)
+        records.append({"epoch": epoch + 1, "progress": (epoch + 1) / epochs, "metrics": {}})
+        decision = decider.decide(progress, units, silence, records, device)
         progress = decider.accept(progress, decision)
         if decision is not None:
             strength = decision.strength

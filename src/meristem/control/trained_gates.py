@@ -127,6 +127,9 @@ class _TrainedGatesKeeper:
     def gates(self, group: str) -> Tensor | None:
         return self._live_values()[self._slices[group]] if self.scales_gates else None
 
+    def resting_gates(self, group: str) -> Tensor | None:
+        return self.gates(group)
+
     def _live_values(self) -> Tensor:
         if self._values is None:
             at = self._live_at

@@ -8,8 +8,10 @@ from typing import Any
 
 FORWARD_AND_BACKWARD = 3  # a training step costs three forward passes: one forward, two for backward
 
-# Stages that runs have. A method may name others: a stage is a key of `Ledger.by_stage`, nothing more.
+# Stages that runs have. A method may name others: a stage is a key of `Ledger.by_stage`, nothing more. What a teacher
+# computes while another stage is under way has a key of its own.
 PRE_TRAIN, SEARCH, PRUNE, GROW, FINE_TUNE = "pre-train", "search", "prune", "grow", "fine-tune"
+TEACH = "teach"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,11 @@ class Ledger:
         return replace(ledger, steps=self.steps + steps, dense_spent=dense_spent)
 
     def after_evaluating(self, steps: float, macs_frac: float, stage: str = SEARCH) -> Ledger:
-        """Return the ledger after ``steps`` forward passes that decided about structure; the dense run needs none."""
+        """Return the ledger after ``steps`` forward passes beside those of training; the dense run needs none.
+
+        They decided about structure, or were a teacher's. A short training that tries a network out counts as
+        ``FORWARD_AND_BACKWARD`` of them.
+        """
         return self._with_cost(steps * macs_frac * self.dense_macs, stage)
 
     def with_other_runs(self, spent: float) -> Ledger:

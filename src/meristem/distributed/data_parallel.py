@@ -28,14 +28,17 @@ class Wrappers:
         self._known: WeakKeyDictionary[nn.Module, list[nn.Parameter]] = WeakKeyDictionary()
         self.add(model)
 
-    def add(self, model: nn.Module) -> None:
-        """Let the wrappers around ``model`` follow it; refuses those that cannot."""
+    def add(self, model: nn.Module, *, is_stale: bool = False) -> None:
+        """Let the wrappers around ``model`` follow it; refuses those that cannot.
+
+        ``is_stale``: the model may have changed since they were made.
+        """
         known = self._known
         wrappers = _wrappers_around(model)
         for wrapper in wrappers:
             _check(wrapper)
         for wrapper in wrappers:
-            known[wrapper] = list(wrapper.module.parameters())
+            known[wrapper] = [] if is_stale else list(wrapper.module.parameters())
             wrapper.register_forward_pre_hook(lambda module, args: _refuse_when_stale(module, known.get(module)))
 
     def renew(self) -> None:
@@ -46,6 +49,11 @@ class Wrappers:
                 assert isinstance(wrapper, DistributedDataParallel)
                 _rebuild(wrapper)
                 self._known[wrapper] = now
+
+
+def is_wrapper_around(given: nn.Module, model: nn.Module) -> bool:
+    """Whether ``given`` is a wrapper of a module that ``model`` is, or is a part of."""
+    return isinstance(given, DistributedDataParallel) and any(module is model for module in given.modules())
 
 
 def _wrappers_around(model: nn.Module) -> list[DistributedDataParallel]:

@@ -19,15 +19,16 @@ from torch.utils.hooks import RemovableHandle
 
 from meristem.gating.block_gates import BlockGates
 from meristem.gating.held_out import HeldOut
-from meristem.gating.interfaces import GateSource, Pressure, ReaderPatches, Signals, WeightsOf
+from meristem.gating.interfaces import GateSource, Pressure, ReaderPatches, Signals, Trial, WeightsOf
 from meristem.gating.kinds import GatePlacement
 from meristem.gating.opening import Opening
 from meristem.gating.placement import gate_slots
 from meristem.gating.pulls import Pulls
 from meristem.gating.reader_patches import patches_of_all_ranks
+from meristem.gating.trials import Trials
 from meristem.gating.unit_gates import Gates
 from meristem.gating.unit_weights import UnitWeights
-from meristem.space.arrays import FloatArray
+from meristem.space.arrays import BoolArray, FloatArray
 from meristem.surgery.live import Live
 from meristem.surgery.optimizer import Optimizers
 
@@ -49,6 +50,7 @@ class LiveSignals:
     def __init__(self, gating: Gating, grad_scale: Tensor | None = None) -> None:
         self._gating, self._grad_scale = gating, grad_scale
         self.evaluated_samples = 0  # on which the model was run to answer
+        self._tried_before = len(gating.trials.passes) if gating.trials is not None else 0
 
     def pull(self) -> Tensor:
         pull = self._gating.pulls()
@@ -65,6 +67,15 @@ class LiveSignals:
         with self._held_out() as held_out:
             return patches_of_all_ranks(held_out.reader_patches(count, rng))
 
+    def try_out(self, live: Mapping[str, BoolArray], steps: int, seed: int) -> Trial:
+        assert self._gating.trials is not None, "a grower refuses a method that tries out without a short training"
+        return self._gating.trials(live, steps, seed)
+
+    @property
+    def tried(self) -> list[tuple[float, dict[str, int]]]:
+        """The networks that were tried out to answer: forward passes of a sample, and widths."""
+        return self._gating.trials.passes[self._tried_before :] if self._gating.trials is not None else []
+
     @contextmanager
     def _held_out(self) -> Iterator[HeldOut]:
         """The held-out data; the samples that are looked at inside are counted."""
@@ -80,7 +91,7 @@ class Gating:
 
     ``on_step`` is called with the signals once per optimizer step that is really taken, when gradients are final. A
     block that comes in takes ``opening_epochs`` to open.
-    ``held_out`` is set where there are such data.
+    ``held_out`` and ``trials`` are set where there are such data.
     """
 
     def __init__(
@@ -103,9 +114,10 @@ class Gating:
         self._weights: dict[WeightsOf, UnitWeights] = {}
         self._unit_prices: Mapping[str, float] = {}
         self._block_gates = BlockGates(live, source.gates, self._opening)
-        self._unit_gates = Gates(live, source.gates, slots) if source.scales_gates else None
+        self._unit_gates = Gates(live, source.gates, slots, source.resting_gates) if source.scales_gates else None
         self.pulls = Pulls(live, slots, self._block_gates)
         self.held_out: HeldOut | None = None
+        self.trials: Trials | None = None
         self._optimizer_hooks: list[RemovableHandle] = []
         self._stepped: set[int] = set()  # the optimizers that have taken the present step already
         self._awaited: optim.Optimizer | None = None  # the one whose closure has not made gradients yet

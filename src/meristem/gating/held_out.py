@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,12 @@ from meristem.gating.unit_gates import Gates
 from meristem.surgery.live import Live
 
 HeldOutLoss = Callable[[nn.Module], "float | Tensor"]  # the mean loss of a model on samples it is not trained on
+
+
+def samples_in(inputs: Iterable[Any]) -> int:
+    """How many samples a model is called with: as many as the first tensor has."""
+    first = next((each for each in inputs if isinstance(each, Tensor)), None)
+    return len(first) if first is not None and first.dim() else 1
 
 
 class HeldOut:
@@ -81,8 +87,7 @@ class HeldOut:
         modes = [(module, module.training) for module in model.modules()]
 
         def count(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-            first = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
-            self.samples += len(first) if first is not None and first.dim() else 1
+            self.samples += samples_in((*args, *kwargs.values()))
 
         handle = model.register_forward_pre_hook(count, with_kwargs=True)
         model.eval()

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from meristem.space.arrays import FloatArray
+from meristem.space.arrays import BoolArray, FloatArray
 
 
 class WeightsOf(Enum):
@@ -44,6 +44,14 @@ class ReaderPatches:
         return total.index_add_(-1, index, contributions[..., owned.to(contributions.device)])
 
 
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A network that was tried out: its loss on held-out data after a short training, and its weights by name."""
+
+    loss: float
+    weights: Mapping[str, Tensor]
+
+
 class Signals(Protocol):
     """What can be asked about the live units. Each is computed when it is asked for, and not before."""
 
@@ -66,6 +74,13 @@ class Signals(Protocol):
         """What the layers that read each group are given on held-out data, ``count`` places at each call of one."""
         ...
 
+    def try_out(self, live: Mapping[str, BoolArray], steps: int, seed: int) -> Trial:
+        """Train a copy of the model that has only these of its live units for so many steps, and measure its loss.
+
+        The model itself stays as it is. ``seed`` says which data: trials of one seed see the same.
+        """
+        ...
+
 
 class GateSource(Protocol):
     """Whoever has the values of the gates: the keeper of the scores."""
@@ -82,6 +97,10 @@ class GateSource(Protocol):
 
     def gates(self, group: str) -> Tensor | None:
         """The gates of a group's live units, or None when they are all 1."""
+        ...
+
+    def resting_gates(self, group: str) -> Tensor | None:
+        """The same for evaluation and for what is exported."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -9,6 +10,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+_LOW, _HIGH = -0.1, 1.1  # of the stretched concrete gate
 
 
 class GateKind(Protocol):
@@ -71,6 +74,36 @@ class Concrete:
 
 
 @dataclass(frozen=True)
+class HardConcrete:
+    """The concrete relaxation stretched to [-0.1, 1.1] and cut to [0, 1], so that gates can be exactly 0 or 1.
+
+    Its temperature stays at ``tau``: it is not meant to become hard by itself (Louizos et al., ICLR 2018). With a noise
+    of one half it is the median, which is above 0 if and only if a draw is more likely to be above 0 than not.
+    """
+
+    tau: float = 2 / 3
+    scales: bool = True
+    noisy: bool = True
+    sharpens_draws = False
+
+    def value(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        return (_LOW + (_HIGH - _LOW) * self._soft(score, noise)).clamp(0, 1)
+
+    def slope(self, score: Tensor, beta: Tensor, noise: Tensor) -> Tensor:
+        soft = self._soft(score, noise)
+        stretched = _LOW + (_HIGH - _LOW) * soft
+        inside = (stretched > 0) & (stretched < 1)
+        return inside * (_HIGH - _LOW) / self.tau * soft * (1 - soft)
+
+    def chance(self, score: Tensor) -> Tensor:
+        """The probability that a draw is above 0."""
+        return torch.sigmoid(score - self.tau * math.log(-_LOW / _HIGH))
+
+    def _soft(self, score: Tensor, noise: Tensor) -> Tensor:
+        return torch.sigmoid((score + torch.logit(noise, eps=1e-6)) / self.tau)
+
+
+@dataclass(frozen=True)
 class Open:
     """Forward value 1, the slope of sigma: a live unit is used in full from its first step on."""
 
@@ -86,7 +119,12 @@ class Open:
 
 
 # The names by which a method's text chooses one.
-GATE_KINDS: Mapping[str, GateKind] = {"sigmoid": Sigmoid(), "gumbel": Concrete(), "open": Open()}
+GATE_KINDS: Mapping[str, GateKind] = {
+    "sigmoid": Sigmoid(),
+    "gumbel": Concrete(),
+    "hard-concrete": HardConcrete(),
+    "open": Open(),
+}
 
 
 class GatePlacement(Enum):

@@ -31,11 +31,14 @@ class Gates(AttachableHooks):
 
     ``values(group)`` is asked at every forward pass, so it may be a parameter, a function of scores, or a constant.
     ``slots`` are the attributes that are scaled, see `gating/placement.py`; by default those that read units.
+    ``resting`` are the gates of modules in evaluation mode and of what is folded, if those of training are random.
     """
 
-    def __init__(self, live: Live, values: Values, slots: Sequence[Slot] | None = None) -> None:
+    def __init__(
+        self, live: Live, values: Values, slots: Sequence[Slot] | None = None, resting: Values | None = None
+    ) -> None:
         super().__init__()
-        self.live, self.values = live, values
+        self.live, self.values, self.resting = live, values, resting or values
         self.slots = live.space.slots if slots is None else slots
         self._index: dict[tuple[str, int], list[tuple[str, Tensor, Tensor | None]]] = {}
         self._version = -1
@@ -65,18 +68,18 @@ class Gates(AttachableHooks):
         absent = self.live.tree.absent
         for tensor, dim in dict.fromkeys((slot.tensor, slot.dim) for slot in self.slots):
             in_absent_block = any(is_inside(tensor, block) for block in absent)
-            factor = None if in_absent_block else self.scale(tensor, dim)
+            factor = None if in_absent_block else self.scale(tensor, dim, training=False)
             if factor is not None:
                 weight = model.get_parameter(tensor)
                 shape = [1] * weight.dim()
                 shape[dim] = -1
                 weight.mul_(factor.detach().to(weight.device, weight.dtype).view(shape))
 
-    def scale(self, tensor: str, dim: int) -> Tensor | None:
+    def scale(self, tensor: str, dim: int, training: bool = True) -> Tensor | None:
         """The factor for every live position of a dimension, or None if no gate touches it."""
         factor: Tensor | None = None
         for group, unit, owned in self._parts(tensor, dim):
-            values = self.values(group)
+            values = self.values(group) if training else self.resting(group)
             if values is None:
                 continue
             gate = values[unit.to(values.device)]
@@ -123,7 +126,7 @@ class _Swap:
         plain: list[tuple[nn.Module, str, Tensor]] = []
         self._plain.append(plain)  # first, so that leave() restores what is swapped if anything below raises
         for slot, owner in zip(self._slots, self._owners, strict=True):
-            factor = self._gates.scale(slot.tensor, slot.dim)
+            factor = self._gates.scale(slot.tensor, slot.dim, module.training)
             weight = owner._parameters[slot.name]
             if factor is None or weight is None:
                 continue

@@ -86,8 +86,9 @@ def refuse_several_processes(count: int) -> None:
     """Refuse to grow in a distributed run of a framework."""
     if count > 1:
         raise MeristemError(
-            f"this run has {count} processes, and this callback does not tell the framework's wrapper when the network "
-            f"changes; grow in one process, with accelerate, or in a loop of your own (docs/distributed.md)"
+            f"this run has {count} processes, but the framework does not show callbacks its wrapper of the model, so "
+            f"that cannot follow; grow in one process, with Lightning or accelerate, or in a loop of your own "
+            f"(docs/distributed.md)"
         )
 
 

@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from meristem.errors import MeristemError
 from meristem.grower import Grower
 from meristem.grower_checks import as_method
-from meristem.integrations.common import LetPass, as_dtype, refuse_several_processes
+from meristem.integrations.common import LetPass, as_dtype
 from meristem.io import state
 from meristem.surgery.live import Live
 from meristem.tracing.trace import trace
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DDPStrategy
 except ImportError as error:
     raise ImportError(
         "meristem.integrations.lightning needs Lightning, which is not installed: pip install 'meristem[lightning]'"
@@ -75,7 +77,11 @@ class GrowerCallback(Callback):
         if stage != "fit":
             _before_load(pl_module, lambda checkpoint: self._become(pl_module, checkpoint))
             return
-        refuse_several_processes(trainer.world_size)
+        if trainer.world_size > 1 and not isinstance(trainer.strategy, DDPStrategy):
+            raise MeristemError(
+                f"this run has {trainer.world_size} processes by {type(trainer.strategy).__name__}, but the grower "
+                f"follows DistributedDataParallel alone: Trainer(strategy='ddp')"
+            )
         if self._grower is not None and not self._grower.finished:
             raise MeristemError(
                 "fit() is called again while the network still grows, with a new optimizer that the grower does not "
@@ -107,6 +113,8 @@ class GrowerCallback(Callback):
             epochs=self._decisions(trainer),
             **self._settings,
         )
+        if isinstance(trainer.strategy.model, DistributedDataParallel):  # around the LightningModule
+            self._grower.follow(trainer.strategy.model)
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             averaged = getattr(callback, "_average_model", None)
             if isinstance(averaged, AveragedModel):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from meristem.errors import FileError, SurgeryError
 from meristem.gating.unit_gates import Gates
 from meristem.io.atomic import replace_file
+from meristem.io.pretrained_config import describe_in_config
 from meristem.space.absent_blocks import DROPPED, REPLACED, leave_out
 from meristem.space.held_tensors import held_tensors
 from meristem.space.nested_tensors import leave_shortcut
@@ -34,9 +35,15 @@ def export(live: Live, gates: Gates | None = None, shut: Collection[str] = ()) -
     """Return a deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks.
 
     In evaluation mode it computes what the live model computes. Gradients are not copied, nor is the way back from what
-    modules have kept of a forward pass. ``shut`` are the depth groups
-    of live blocks that do not take part: they are left out.
+    modules have kept of a forward pass. ``shut`` are the depth groups of live blocks that do not take part: they are
+    left out. The config of a model of transformers says its sizes.
     """
+    plain = _plain(live, gates, shut)
+    describe_in_config(plain, live)
+    return plain
+
+
+def _plain(live: Live, gates: Gates | None, shut: Collection[str]) -> nn.Module:
     with gates.paused() if gates is not None else nullcontext():
         plain = _copy(live.model)
     if gates is not None:
@@ -74,7 +81,7 @@ def _copy(model: nn.Module) -> nn.Module:
 def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Collection[str] = ()) -> None:
     """Write the exported model to ``folder``: weights as safetensors, the architecture as readable JSON."""
     folder = Path(folder)
-    plain = export(live, gates, shut)
+    plain = _plain(live, gates, shut)
     absent = {*live.tree.absent, *(live.space.blocks[group].path for group in shut)}
     tensors = {}
     for name in live.space.tensors:

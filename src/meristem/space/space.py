@@ -66,8 +66,9 @@ class Group:
     """Units that live and die together with all they own.
 
     ``kind`` is ``width``, ``head``, ``recurrent`` or ``depth``: a group of one unit, a block, which may be absent.
-    ``mixes_units`` says that a norm, mean or softmax runs across the units, so that what one unit computes depends on
-    which others are live. ``min_units`` is how few units may be live.
+    ``mixes_units`` says that a norm, mean or softmax runs across the units, or the scale of a softmax is computed from
+    how many there are, so that what one unit computes depends on which others are live. ``min_units`` is how few units
+    may be live.
     """
 
     name: str
@@ -129,6 +130,24 @@ class State:
 
 
 @dataclass(frozen=True)
+class SizedNumber:
+    """A plain number that the model computes from a size that it runs across: the scale of a softmax.
+
+    The full model has ``number`` in the operation ``where`` ("mul in layers.0"); it goes with the ``power`` of the size
+    of ``axis``.
+    """
+
+    where: str
+    number: float
+    axis: Axis = field(compare=False)
+    power: float
+
+    def factor(self, masks: Mapping[str, BoolArray]) -> float:
+        """How many times the number of the full model it is where only these units are live."""
+        return float((self.axis.live(masks).sum() / self.axis.size) ** self.power)
+
+
+@dataclass(frozen=True)
 class Cost:
     """The price of a network: parameters, and multiply-adds of one forward pass of the example inputs."""
 
@@ -161,6 +180,7 @@ class Space:
     stages: tuple[Stage, ...] = ()
     carried: int | str | None = None  # the place of the state among the model's inputs and outputs
     states: tuple[State, ...] = ()
+    numbers: tuple[SizedNumber, ...] = ()  # that follow a size
     outputs: int | str | tuple[int | str, ...] | None = None  # that keep their size; None: as trace chooses
     costs: tuple[Cost, Cost] | None = None  # of the smallest and of the full network
     _axes: Mapping[str, tuple[Axis, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -182,6 +202,20 @@ class Space:
     def smallest(self) -> dict[str, int]:
         """The smallest network of the space: one unit in nearly every group, and no block that may be absent."""
         return {name: group.min_units for name, group in self.groups.items()}
+
+    @cached_property
+    def factors(self) -> Mapping[str, int]:
+        """How many groups a dimension is the product of, at most, by group: 2 for heads and what is inside of them.
+
+        Where each of k groups keeps a share s of its units, s ** k of the dimension is left.
+        """
+        most = dict.fromkeys(self.groups, 1)
+        for axis in {id(site.axis): site.axis for site in self.sites}.values():
+            parts = self.unit_parts(axis)
+            owners = np.sum([part.units >= 0 for part in parts], axis=0)
+            for part in parts if len(parts) > 1 else ():
+                most[part.group] = max(most[part.group], int(owners[part.units >= 0].max(initial=1)))
+        return most
 
     @cached_property
     def blocks(self) -> Mapping[str, Block]:

@@ -40,7 +40,7 @@ def space_table(
     if len(groups) > most:
         lines.append(f"... and {len(groups) - most} more groups")
     if any(group.mixes_units for group in groups):
-        lines.append("* a norm, mean or softmax runs across these units")
+        lines.append("* a norm, mean or softmax runs across these units, or is scaled by how many there are")
     places_by_reason: dict[str, list[str]] = {}
     for row in pinned:
         places_by_reason.setdefault(row.reason, []).append(f"{row.name} ({row.units})")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
+from meristem.distributed.agreement import take_from_rank_0
 from meristem.errors import PlanError, SurgeryError
 from meristem.rules import OptimizerRule
 from meristem.space.arrays import BoolArray, IntArray
@@ -143,6 +144,11 @@ class Live:
         for copy in self._averaged:
             copy.follow(changed, before, masks, self._tensors)
         self._finish_change()
+
+    def take_over(self, weights: Mapping[str, Tensor]) -> None:
+        """Go on with the tensors of a copy of the model as it is now; on every rank with those of rank 0."""
+        self.model.load_state_dict(weights)
+        take_from_rank_0([tensor for tensor in self.model.state_dict().values() if isinstance(tensor, Tensor)])
 
     def stay(self) -> None:
         """Note that an epoch is over and nothing changes."""

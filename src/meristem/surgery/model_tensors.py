@@ -14,6 +14,7 @@ from meristem.space.held_tensors import held_tensors
 from meristem.space.space import Space
 from meristem.surgery.module_tree import ModuleTree
 from meristem.surgery.optimizer import Optimizers
+from meristem.surgery.resized_parameter import resized_parameter
 
 
 def is_channels_last(tensor: Tensor) -> bool:
@@ -94,7 +95,7 @@ class ModelTensors:
             elif not isinstance(current, nn.Parameter):
                 self.write(name, values)
             else:
-                parameter = nn.Parameter(values, requires_grad=current.requires_grad)
+                parameter = resized_parameter(values, current.requires_grad, self._space.tensors[name].shape)
                 self.write(name, parameter)
                 if id(current) in slots:
                     optimizers.replace_without_state(slots[id(current)], current, parameter)

@@ -9,7 +9,7 @@ from typing import Any
 import torch.distributed
 from torch import nn
 
-from meristem.distributed.data_parallel import Wrappers
+from meristem.distributed.data_parallel import Wrappers, is_wrapper_around
 from meristem.errors import MeristemError
 from meristem.surgery.live import Live
 from meristem.surgery.sharding import Sharding
@@ -36,13 +36,13 @@ class Spread:
         return not self.is_sharded or torch.distributed.get_rank() == 0
 
     def add(self, given: nn.Module) -> None:
-        """Let the wrappers around an averaged copy follow, too."""
+        """Let the wrappers around an averaged copy follow, too, or one around a module that the model is a part of."""
         if self.is_sharded:
             raise MeristemError(
                 "averaged copies of a sharded model do not follow it: average what grower.export() returns, or use "
                 "DistributedDataParallel"
             )
-        self._wrappers.add(given)
+        self._wrappers.add(given, is_stale=is_wrapper_around(given, self.model))
 
     @contextmanager
     def gathered(self, live: Live) -> Iterator[None]:

@@ -16,6 +16,7 @@ from meristem.surgery.fresh_units import with_fresh_units
 from meristem.surgery.model_tensors import ModelTensors
 from meristem.surgery.optimizer import Optimizers, Slot
 from meristem.surgery.resize import Positions, resized
+from meristem.surgery.resized_parameter import resized_parameter
 from meristem.surgery.store import Store
 
 Masks = Mapping[str, BoolArray]
@@ -68,7 +69,7 @@ class TensorResizer:
         if not isinstance(current, nn.Parameter):
             self._tensors.write(name, values)
             return
-        parameter = nn.Parameter(values, requires_grad=current.requires_grad)
+        parameter = resized_parameter(values, current.requires_grad, self._space.tensors[name].shape)
         parameter.grad = self._gradient(name, current, parameter, old, new)
         self._tensors.write(name, parameter)
         if id(current) in slots:

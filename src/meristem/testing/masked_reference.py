@@ -1,11 +1,13 @@
 """Conformance checks that anyone can run on their own model: does the small live network compute what it should?
 
 The reference is the full-size model with everything dead masked to zero, executed operation by operation. Where an
-operation runs across units (a norm, a mean, a softmax), the reference runs it across the live ones.
+operation runs across units (a norm, a mean, a softmax), the reference runs it across the live ones; so is a number that
+the model computes from their size (the scale of a softmax) that of the live ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +28,7 @@ from meristem.tracing.labels import Dim
 from meristem.tracing.model_call import call_of
 from meristem.tracing.model_copy import copy_with, named_tensors
 from meristem.tracing.observations import Observations
-from meristem.tracing.operation import ExecutedOp, signature, written_tensors
+from meristem.tracing.operation import ExecutedOp, all_numbers, signature, written_tensors
 from meristem.tracing.ops.contracting import attention
 from meristem.tracing.ops.elementwise import drawn, made_of_constants
 from meristem.tracing.ops.moving import view
@@ -121,6 +123,8 @@ class _Replay:
         self._parameters, self._scales, self._own = parameters, scales, own
         self._values: dict[int, tuple[Tensor, Tensor]] = {}
         self._drawn: dict[int, Tensor] = {}
+        self._numbers = {(each.where, each.number): each.factor(masks) for each in space.numbers}
+        self._factors: dict[tuple[int, float], float] = {}  # by step and number of the full model
         self.steps: list[ExecutedOp | AppliedFunction] = []
 
     def _leaves(self, axis: Axis) -> list[IntArray]:
@@ -154,6 +158,10 @@ class _Replay:
     def record(self, step: ExecutedOp) -> None:
         """Note a step for later, with random numbers as they are: drawn again they would be others."""
         self.steps.append(step)
+        for number in all_numbers({"args": step.arguments, **step.kwargs}):
+            factor = self._factor(step.where, number)
+            if factor is not None:
+                self._factors[id(step), number] = factor
         name = step.func.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in step.func.tags and OPS.get(name, UNLISTED).rule in _DRAWS:
             self._drawn[id(step)] = step.outs.clone()
@@ -186,8 +194,9 @@ class _Replay:
             args = [written_to.clone(), *args[1:]]
         own = self._own.get(f"{step.func.namespace}::{name}", name)
         op = own if isinstance(own, Op) else OPS.get(own, UNLISTED)
+        args, kwargs = tree_map(lambda value: self._sized(step, value), (args, kwargs))
         if op.rule is attention:  # the fused kernels do not give gradients to every argument
-            attended = _attention(step.func, args, kwargs)
+            attended = _attention(step.func, args, kwargs, self._size_of_heads(step))
             outs = attended if isinstance(step.outs, Tensor) else (attended, *step.outs[1:])
         elif id(step) in self._drawn:
             outs = self._drawn[id(step)]
@@ -212,6 +221,27 @@ class _Replay:
 
     def _is_buffer(self, original: Any) -> bool:
         return isinstance(original, Tensor) and id(original) in self._names and not isinstance(original, nn.Parameter)
+
+    def _factor(self, where: str, number: float) -> float | None:
+        """How many times this number it is in a network of the live units, if it follows a size there."""
+        operation, _, place = where.partition(" in ")
+        if (
+            operation.startswith("_scaled_dot_product") and number > 0
+        ):  # on meta, queries and keys are scaled by the root
+            root = self._numbers.get((f"mul in {place}", math.sqrt(number)))
+            if root is not None:
+                return root * root
+        return self._numbers.get((where, number))
+
+    def _sized(self, step: ExecutedOp, value: Any) -> Any:
+        """A plain number that follows a size is that of the live units."""
+        key = (id(step), value) if isinstance(value, (int, float)) else None
+        return value * self._factors[key] if key in self._factors else value
+
+    def _size_of_heads(self, step: ExecutedOp) -> int:
+        query = step.arguments[0]
+        live = self._live(self.run.dims(query)[-1])
+        return int(query.shape[-1] if live is None else live.sum())
 
     def _argument(self, value: Any) -> Any:
         return self.value(value) if isinstance(value, Tensor) else value
@@ -297,15 +327,17 @@ class _Replay:
         return value
 
 
-def _attention(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+def _attention(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], size: int) -> Tensor:
     names = [argument.name for argument in func._schema.arguments]
     by_name = dict(zip(names, args, strict=False)) | dict(kwargs)
     mask = by_name.get("attn_mask", by_name.get("attn_bias"))
     causal = bool(by_name.get("is_causal", False))
     query, key, value = by_name["query"], by_name["key"], by_name["value"]
     grouped = query.dim() == 4 and query.shape[1] != key.shape[1]
+    scale = by_name.get("scale")
+    scale = 1 / math.sqrt(size) if scale is None else scale
     return torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, mask, is_causal=causal, scale=by_name.get("scale"), enable_gqa=grouped
+        query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=grouped
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn, optim
 from torch.utils._pytree import tree_leaves
 
 from meristem.control.method import Method
-from meristem.cost.ledger import FORWARD_AND_BACKWARD, SEARCH
+from meristem.cost.ledger import FORWARD_AND_BACKWARD, SEARCH, TEACH
 from meristem.errors import MeristemError
 from meristem.grower import Grower
 from meristem.methods import parse_method
@@ -82,10 +82,19 @@ class _Trial:
             epochs=self.epochs,
             method=self.method,
             held_out_loss=self._held_out_loss if self.method.needs_held_out else None,
+            short_training=self._train_briefly if self.method.tries_out else None,
         )
 
     def _held_out_loss(self, model: nn.Module) -> float:
         return float(_loss(model(*self.inputs)))
+
+    def _train_briefly(self, model: nn.Module, steps: int, seed: int) -> None:
+        noise = torch.Generator().manual_seed(seed)
+        optimizer = optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(min(steps, self.steps)):
+            optimizer.zero_grad()
+            _loss(model(*[_shifted(each, noise) for each in self.inputs])).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
 
     def train_epoch(self) -> None:
         """Train on inputs that differ from step to step, the same for every trial, and decide."""
@@ -94,7 +103,8 @@ class _Trial:
             noise = torch.Generator().manual_seed(len(self.losses))
             batch = [_shifted(each, noise) for each in self.inputs]
             self.optimizer.zero_grad()
-            loss = _loss(self.model(*batch))
+            outputs = self.model(*batch)
+            loss = self.grower.taught(_loss(outputs), next(iter(tree_leaves(outputs))), *batch)
             loss.backward()  # type: ignore[no-untyped-call]
             self._check_gradients()
             self.optimizer.step()
@@ -150,7 +160,14 @@ class _Trial:
         if round(records[-1]["params"]) != counted and not self.grower.space.stages:
             raise MeristemError(f"the last record has {records[-1]['params']} parameters, the network has {counted}")
         steps = FORWARD_AND_BACKWARD * self.steps * ledger.dense_macs * sum(each["macs_frac"] for each in records)
-        searched = ledger.by_stage.get(SEARCH, 0.0)
+        searched, taught = ledger.by_stage.get(SEARCH, 0.0), ledger.by_stage.get(TEACH, 0.0)
+        lesson = self.method.distillation
+        taught_epochs = sum(lesson is not None and each["stage"] == lesson.stage for each in records[1:])
+        if not math.isclose(taught, self.steps * ledger.dense_macs * taught_epochs):
+            raise MeristemError(
+                f"a teacher answered in {taught_epochs} epochs, but the ledger has {taught:g} macs of it"
+            )
+        steps += taught
         if not (math.isclose(ledger.spent, sum(ledger.by_stage.values())) and ledger.spent >= steps * (1 - 1e-9)):
             raise MeristemError(f"the ledger has {ledger.spent:g} macs, its steps alone have cost {steps:g}")
         if not self.method.needs_held_out and not math.isclose(ledger.spent, steps):

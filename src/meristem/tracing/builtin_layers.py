@@ -1,6 +1,11 @@
-"""What is known about torch's own layers: which remembered sizes follow which tensor, and which dimensions agree."""
+"""What is known about torch's own layers: which remembered sizes follow which tensor, and which dimensions agree.
+
+And about a layer of transformers that is in many models of it.
+"""
 
 from __future__ import annotations
+
+import sys
 
 from torch import nn
 
@@ -53,6 +58,19 @@ LAYER_RULES: tuple[LayerRule, ...] = (
     LayerRule(nn.RNNCellBase, lambda layer: [("input_size", "weight_ih", 1), ("hidden_size", "weight_hh", 1)]),
     LayerRule(nn.MultiheadAttention, _attention_sizes),
 )
+
+
+def layer_rules() -> tuple[LayerRule, ...]:
+    """What is known about layers; about those of another library where that is loaded, since a model of it can then be.
+
+    ``Conv1D`` of GPT-2 is a linear layer that names both of its sizes; where they are equal, no operation tells which
+    is which.
+    """
+    transformers = sys.modules.get("transformers.pytorch_utils")
+    if transformers is None:
+        return LAYER_RULES
+    return (*LAYER_RULES, LayerRule(transformers.Conv1D, lambda layer: [("nx", "weight", 0), ("nf", "weight", 1)]))
+
 
 # Layers whose code demands that inner and outer width are the same number: heads are tied to the width they read.
 HEADS_TIED_TO_INPUT: tuple[type[nn.Module], ...] = (nn.MultiheadAttention,)

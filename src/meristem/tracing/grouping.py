@@ -138,15 +138,28 @@ def _minimum(floors: Mapping[TensorDim, int], members: _Members) -> int:
 
 
 def _pin_what_cannot_shrink(grouping: Grouping, members: dict[int, _Members], minima: Mapping[int, int]) -> None:
-    """Pin units that are no more than must be live, and drop them from ``members``."""
+    """Pin units that are no more than must be live, or of no use to anything, and drop them from ``members``."""
     for number in list(members):
+        reason = ""
         if members[number].count <= minima[number]:
+            lone = members[number].count == 1
+            reason = "it is a single unit, and a group is never empty" if lone else "it is as small as it may be"
+        elif not _is_used(grouping, members[number]):  # places for longer inputs
+            reason = "the example inputs reach nothing that makes or reads it"
+        if reason:
             leaves = np.concatenate(members.pop(number).leaves)
-            reason = (
-                "it is a single unit, and a group is never empty" if len(leaves) == 1 else "it is as small as it may be"
-            )
             grouping.resolution.pin(leaves, reason)
             grouping.unit_of[leaves] = -1
+
+
+def _is_used(grouping: Grouping, members: _Members) -> bool:
+    """Whether something makes or reads the units, or computes with them."""
+    observations = grouping.observations
+    if any(observations.roles.get(key, set()) & {Role.OUT, Role.IN} for key in members.owned_dims):
+        return True
+    leaves = np.concatenate(members.leaves)
+    counted = (dim.ids for term in observations.terms for dim in term.dims if dim.ids is not None)
+    return any(np.isin(column, leaves).any() for ids in counted for column in grouping.resolution.leaves(ids))
 
 
 def _name_groups(
@@ -191,14 +204,12 @@ def _marked(resolution: Resolution, marks: Iterable[IntArray]) -> BoolArray:
 def remembered_sizes(grouping: Grouping, by_rule: Mapping[SizeKey, Dim]) -> tuple[dict[SizeKey, Axis], list[str]]:
     """The axis every remembered size follows, and notes; one that would have to follow different things follows none.
 
-    ``by_rule`` are the dimensions of sizes that a rule knows; others are as observed: a fixed dimension that happens to
-    have the same size, such as the two of keys and values beside two heads, says nothing.
+    ``by_rule`` are the dimensions of sizes that a rule knows; others are as observed.
     """
     followed = {key: [grouping.axis(dim)] for key, dim in by_rule.items()}
     for key, vectors in grouping.observations.sizes.items():
         if key not in followed:
-            observed = [grouping.axis_of(ids) for ids in vectors]
-            followed[key] = [axis for axis in observed if axis.parts] or observed
+            followed[key] = [grouping.axis_of(ids) for ids in vectors]
     axes, notes = {}, []
     for key, candidates in followed.items():
         if all(_same(candidates[0], other) for other in candidates[1:]):

@@ -9,12 +9,13 @@ from torch import nn
 from meristem.tracing.observations import GridView
 
 _TIED = (
-    "its heads and the width it reads are one group, because it computes the size of one from the other; with the size "
-    "of a head kept in an attribute (view(B, T, n_head, self.head_dim), and chunk(3) for split(n_embd)) they are two"
+    "its heads are those of all such layers and of the width it reads, because it computes the size of a head from it; "
+    "with the size kept in an attribute (view(B, T, n_head, self.head_dim), and chunk(3) for split(n_embd)) the "
+    "heads of each layer are a group of their own"
 )
 _SIZED = (
-    "the size of its heads is pinned, because a number is computed from it; a softmax scale kept in an attribute "
-    "(scale=self.scale) would free it"
+    "the size of its heads is pinned, because a number is computed from it in a way that is not followed; a softmax "
+    "scale kept in an attribute (scores * self.scale) would free it"
 )
 _SEE = "see 'Write your model so that it can grow' in the docs"
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
 from meristem.tracing.broadcast_sums import SUM_WHAT_IS_ONE, broadcast_letters
+from meristem.tracing.compiler_off import compiler_off
+from meristem.tracing.decisions import Decisions
 from meristem.tracing.function_calls import FunctionCalls, makes_numbers
 from meristem.tracing.labels import Dim
 from meristem.tracing.meta_constants import MetaConstants
@@ -42,6 +43,7 @@ from meristem.tracing.own_ops import OwnOps
 from meristem.tracing.random_numbers import RandomNumbers
 from meristem.tracing.run_context import RunContext
 from meristem.tracing.run_record import ACROSS, FunctionCall, Numbers, Repetition, RunRecord
+from meristem.tracing.sized_numbers import ExpectedNumbers
 from meristem.tracing.slices import Slices
 from meristem.tracing.tensor_dims import TensorDims, holds_numbers
 from meristem.tracing.unit_labels import MismatchError
@@ -53,16 +55,16 @@ class Expected:
 
     repetition: Repetition
     cuts: Mapping[str, Sequence[IntArray]]
+    numbers: ExpectedNumbers
 
 
 class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One labelled run of a model. What it learns goes to ``observations``.
 
     ``own`` are operations of the user's. With ``meta`` it is a run on the meta device, which has shapes but no numbers:
-    there operations return what ``meta`` says.
-    With ``counting`` it records cost terms. With ``expected`` it is strict: an operation that its rule cannot handle is
-    an error, as is anything that differs from the full run. Without, such an operation counts as unknown. ``listener``
-    is told of every operation, and whether the model's code lets torch record gradients there.
+    there operations return what ``meta`` says. With ``counting`` it records cost terms. With ``expected`` it is strict:
+    an operation that its rule cannot handle is an error, as is anything that differs from the full run. Without, such
+    an operation counts as unknown. ``listener`` is told of every operation, and whether gradients are recorded there.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._random_numbers = RandomNumbers()
         self._meta_constants = MetaConstants(self._note_numbers) if meta is not None else None
         self._meta_results = meta
+        repeated = None if expected is None else expected.repetition.decisions
+        self._decisions = None if meta is not None else Decisions(self.record.decisions, repeated)
         self._last_values: list[Any] = []  # of the last operation: arguments and results
 
     @classmethod
@@ -127,7 +131,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with (
             torch.set_grad_enabled(self._listener is not None),
             _fast_attention_off(),
-            _compiler_off(),
+            compiler_off(),
             self._module_calls.followed(),
             self._random_numbers.repeated(),
             Slices(self._note_slices),
@@ -197,8 +201,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 outs = self._meta_results.of(func, called, op, args, kwargs, arguments)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._failure(str(error), arguments) from error
-        tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
         values = flat(list(arguments.values()))
+        outs = outs if self._decisions is None else self._decisions.of(name, values, outs)
+        tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
         rule = nothing if seeded else self._rule(op, known_as, func, arguments)
         self._apply(rule, func, arguments, values, tensors)
         if not self._functions.inside and tensors and makes_numbers(name):
@@ -207,7 +212,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
         self._last_values = [*values, *tensors]
         if self._listener is not None:
-            self._listener(ExecutedOp(func, args, kwargs, outs, torch.is_grad_enabled()))
+            self._listener(ExecutedOp(func, args, kwargs, outs, self._context.where, torch.is_grad_enabled()))
         return outs
 
     def _rule(self, op: Op, known_as: str, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:
@@ -285,10 +290,8 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         numbers = tuple("nan" if number != number else number for number in numbers)  # nan is not equal to itself
         where = self._context.where
         self.record.note(where, numbers)
-        if self._expected is not None and not self._expected.repetition.has_numbers(where, numbers):
+        if self._expected is not None and not self._expected.numbers.fit(where, self._scope.path, numbers):
             raise self._failure(NUMBER_OF_A_SIZE, arguments or {})
-
-    # --- failures and results ---
 
     def _failure(self, message: str, arguments: Mapping[str, Any]) -> OpError:
         return OpError(message, self._context.where, self._tensor_dims.of_all(flat(list(arguments.values()))))
@@ -316,11 +319,3 @@ def _fast_attention_off() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _compiler_off() -> AbstractContextManager[Any]:
-    """Functions that the model has compiled run as they are written; torch would compile the rules, too."""
-    if "torch._dynamo" not in sys.modules:  # nothing can be compiled yet; loading the compiler takes a second
-        return nullcontext()
-    eager: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    return eager

@@ -32,17 +32,12 @@ class LayerRules:
     def tie(self) -> None:
         """Unite what has one size: by rule, and where one attribute was seen to be the size of several dimensions."""
         labels, by_rule = self._observations.labels, self.sizes()
+        self._forget_fixed_sizes()
         told_apart = {key for key, vectors in self._observations.sizes.items() if key in by_rule and len(vectors) > 1}
-        several = any(len(vectors) > 1 for vectors in self._observations.sizes.values())
-        known = resolve(labels) if several else None
+        root = resolve(labels).root if told_apart else np.zeros(0, dtype=np.int64)
         for key, vectors in self._observations.sizes.items():
             path, name, _ = key
-            mine = vectors
-            if known is not None and len(vectors) > 1:
-                # A fixed dimension may happen to be as large: the two of keys and values beside two heads.
-                mine = [ids for ids in vectors if not known.pinned[known.root[ids]].all()] or vectors
-            if known is not None and key in told_apart:
-                mine = [ids for ids in mine if not _is_of_another(known.root, ids, key, by_rule)]
+            mine = [ids for ids in vectors if key not in told_apart or not _is_of_another(root, ids, key, by_rule)]
             for one, two in pairwise(mine):
                 if len(one) == len(two):
                     labels.unite(dim_of(one), dim_of(two), f"{path}.{name} is the size of both")
@@ -51,6 +46,18 @@ class LayerRules:
                 dims = [self._observations.owned.get(self._key(path, name, dim)) for name, dim in tie]
                 for before, after in pairwise([dim for dim in dims if dim is not None]):
                     labels.unite(before, after, f"{type(module).__name__} {path} has one size for both")
+
+    def _forget_fixed_sizes(self) -> None:
+        """Where an attribute was seen to be the size of what may change and of what may not, only the former counts.
+
+        The number of patches may happen to be the size of a head.
+        """
+        several = {key: vectors for key, vectors in self._observations.sizes.items() if len(vectors) > 1}
+        resolution = resolve(self._observations.labels) if several else None
+        for key, vectors in several.items():
+            assert resolution is not None
+            free = [ids for ids in vectors if resolution.leaves(ids)]
+            self._observations.sizes[key] = free or vectors
 
     def sizes(self) -> dict[SizeKey, Dim]:
         """The dimension that each remembered size follows by rule."""

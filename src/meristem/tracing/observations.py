@@ -66,7 +66,9 @@ class Observations:
     sizes: dict[SizeKey, list[IntArray]] = field(default_factory=dict)  # the labels that a remembered size counts
     terms: list[CostTerm] = field(default_factory=list)
     grids: list[GridView] = field(default_factory=list)
+    lone_views: list[GridView] = field(default_factory=list)  # of one dimension with units: it has one column
     mixed_units: list[IntArray] = field(default_factory=list)  # labels across which a norm, mean or softmax runs
+    run_across: dict[str, dict[int, IntArray]] = field(default_factory=dict)  # labels, by module; by their id
     heads: list[IntArray] = field(default_factory=list)  # labels that count heads
     unknown: dict[str, str] = field(default_factory=dict)  # operations without a rule, and where each was met
     cuts: dict[str, list[IntArray]] = field(default_factory=dict)  # what was cut out by position, by place

@@ -1,7 +1,7 @@
 """The proof: before a group is called free, reduced copies of the model are run. What fails is pinned, with the reason.
 
 Where the failure may be due to code that has one width for heads and for what it reads, heads are tied to that width
-first (``head_ties.py``); where a group fails alone but not together with others of as many units, these are tied
+first (``view_ties.py``); where a group fails alone but not together with others of as many units, these are tied
 (``width_ties.py``).
 """
 
@@ -13,15 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from meristem.space.space import SizedNumber
 from meristem.tracing.full_run import FullRun
 from meristem.tracing.grouping import Grouping, group_units, remembered_sizes
-from meristem.tracing.head_ties import HeadTies
 from meristem.tracing.hints import Hints
 from meristem.tracing.layer_rules import LayerRules
 from meristem.tracing.observations import NUMBER_OF_A_SIZE, GridView
 from meristem.tracing.reduced_run import Failure, Masks, ReducedRuns, Sizes
 from meristem.tracing.resolve import resolve
 from meristem.tracing.trials import guilty, trial_masks
+from meristem.tracing.view_ties import ViewTies
 from meristem.tracing.width_ties import tie_widths
 
 _ROUNDS = 400  # a proof that needs more corrections than this is given up: everything is pinned
@@ -29,19 +30,21 @@ _ROUNDS = 400  # a proof that needs more corrections than this is given up: ever
 
 @dataclass(frozen=True)
 class Proven:
-    """Groups that the model runs with at any width, what remembered sizes follow, and notes."""
+    """Groups that the model runs with at any width, what remembered sizes and numbers follow, and notes."""
 
     grouping: Grouping
     sizes: Sizes
     notes: tuple[str, ...] = ()
+    numbers: tuple[SizedNumber, ...] = ()
 
 
 class Proof:
     """Groups units, tries them, and pins what fails, until nothing fails."""
 
-    def __init__(self, model: nn.Module, full: FullRun, rules: LayerRules, ties: HeadTies, runs: ReducedRuns) -> None:
+    def __init__(self, model: nn.Module, full: FullRun, rules: LayerRules, ties: ViewTies, runs: ReducedRuns) -> None:
         self._model, self._rules, self._ties, self._runs = model, rules, ties, runs
         self._observations = full.observations
+        self._width_ties = ViewTies(full.observations, full.observations.lone_views)
         self._hints = Hints(full.observations.grids)
 
     def proven(self) -> Proven:
@@ -49,9 +52,11 @@ class Proof:
             grouping = self._grouping()
             sizes, notes = remembered_sizes(grouping, self._rules.sizes())
             failed = self._first_failure(grouping, sizes)
-            if failed is None:
-                return Proven(grouping, sizes, (*notes, *self._hints.notes()))
-            self._correct(grouping, sizes, *failed)
+            if failed is not None:
+                self._correct(grouping, sizes, *failed)
+            elif self._runs.sized.settled():
+                marked = self._grouping() if self._runs.sized.marked() else grouping
+                return Proven(marked, sizes, (*notes, *self._hints.notes()), self._runs.sized.described(marked))
         for dim in list(self._observations.owned.values()):
             self._observations.labels.pin(dim, "the proof that it may change did not come to an end")
         return Proven(self._grouping(), {})
@@ -73,10 +78,15 @@ class Proof:
         every = [group.name for group in grouping.groups]
         fails = self._fails_alike(grouping, sizes, masks, failure)
         blamed = guilty(sorted(suspects), fails) or guilty(every, fails) or suspects or set(every)
-        layers = {grid.layer for grid in self._observations.grids if grouping.groups_in(grid.rows) & blamed}
+        layers = self._ties.layers_of(grouping, blamed)
+        others = self._width_ties.layers_of(grouping, blamed) & self._width_ties.layers_around(failure.where)
         if self._ties.try_to_tie(layers):
             self._hints.tied(layers & self._ties.tied)
             return
+        if self._width_ties.try_to_tie(others):
+            return
+        if self._width_ties.untie(others):
+            return  # without them fewer are to blame
         alone = self._failure_of_one(grouping, sizes, masks, failure, blamed) if len(blamed) > 1 else None
         if alone is not None:
             self._correct(grouping, sizes, *alone)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from meristem.tracing.labels import Dim
 from meristem.tracing.model_copy import resized_copy
 from meristem.tracing.observations import Observations, OpError, SizeKey, TensorDim
 from meristem.tracing.run_record import Repetition
+from meristem.tracing.sized_numbers import ExpectedNumbers, SizedNumbers
 from meristem.tracing.unit_labels import KnownUnitLabels
 
 Sizes = Mapping[SizeKey, Axis]  # what the remembered sizes follow
@@ -47,6 +48,7 @@ class Known:
 
     expected: Observations
     cuts: dict[str, list[IntArray]]
+    sizes: Callable[[IntArray], int]
 
     def observations(self, users: dict[str, set[str]]) -> Observations:
         """The observations of one run; ``users`` is filled by it."""
@@ -85,7 +87,7 @@ class Reduction:
 
     def under(self, labels: KnownUnitLabels) -> Known:
         """What is known beforehand of a run with these labels."""
-        return Known(self._observations(labels), self._cuts(labels))
+        return Known(self._observations(labels), self._cuts(labels), lambda ids: int(self._live(ids).sum()))
 
     def _observations(self, labels: KnownUnitLabels) -> Observations:
         """The labels that the model's tensors and state must turn out to have."""
@@ -123,6 +125,7 @@ class ReducedRuns:
 
     def __init__(self, full: FullRun) -> None:
         self._full = full
+        self.sized = SizedNumbers(full.observations)
 
     def failure(
         self,
@@ -193,7 +196,8 @@ class ReducedRuns:
                 id(leaf): leaf.new_zeros([dim.size for dim in observations.states[path]]) for path, leaf in states
             }
             call = call.with_state(tree_map(lambda leaf: reduced.get(id(leaf), leaf), call.state))
-        expected = Expected(Repetition(full.records[model.training], absent), known.cuts)
+        repetition = Repetition(full.records[model.training], absent)
+        expected = Expected(repetition, known.cuts, ExpectedNumbers(repetition, self.sized, known.sizes))
         run = LabelledRun(model, observations, full.own, meta=full.meta, expected=expected)
         try:
             run.follow(call)

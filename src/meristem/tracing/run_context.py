@@ -81,6 +81,8 @@ class RunContext:
 
     def runs_across(self, dim: Dim) -> None:
         self._run_across.append(dim.size if dim.ids is None else None)
+        if dim.ids is not None and self._expected_cuts is None:
+            self._observations.run_across.setdefault(self._scope.path, {})[id(dim.ids)] = dim.ids
 
     def sizes_run_across(self) -> tuple[int | None, ...]:
         """The sizes of what the last operation ran across, None where there are units; they are forgotten."""
@@ -111,10 +113,13 @@ class RunContext:
         if not reshapes_by_attributes(module):
             return
         vectors = [_distinct(dim.ids) for dim in dims if dim.ids is not None]
+        inputs = self._calls.inputs.get(path, [])
         if len(vectors) > 1:
             rows, columns = vectors[-2:]
-            inputs = self._calls.inputs.get(path, [])
             self._observations.grids.append(GridView(path, type(module), rows, columns, inputs))
+        elif vectors:
+            one = np.zeros(1, dtype=np.int64)
+            self._observations.lone_views.append(GridView(path, type(module), vectors[0], one, inputs))
         for name, index, ids in sizes_of_view(module, vectors):
             self._add_size(name, index, ids)
 

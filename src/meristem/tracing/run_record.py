@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from meristem.space.absent_blocks import DROPPED
 from meristem.space.paths import ancestors, is_inside
+from meristem.tracing.decisions import Decision
 
 ACROSS = "across"  # the first of the numbers that are sizes of what an operation runs across
 Numbers = tuple[float | str | None, ...]  # None: any number will do there
@@ -29,10 +30,11 @@ class FunctionCall:
 
 @dataclass
 class RunRecord:
-    """The calls of a run, and the numbers by how many calls there were before and by operation."""
+    """The calls of a run, the numbers by how many calls there were before and by operation, and what they decided."""
 
     calls: list[FunctionCall] = field(default_factory=list)
     numbers: dict[tuple[int, str], set[Numbers]] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)  # of a run with real numbers
 
     def note(self, where: str, numbers: Numbers) -> None:
         self.numbers.setdefault((len(self.calls), where), set()).add(numbers)
@@ -46,7 +48,7 @@ class Repetition:
     """
 
     def __init__(self, record: RunRecord, absent: Mapping[str, str]) -> None:
-        self._absent = list(absent)
+        self._absent, self.decisions = list(absent), record.decisions
         dropped = [block for block, way in absent.items() if way == DROPPED]
         self._around = {path for block in dropped for path in ["", *ancestors(block)]}
         self._calls = [call for call in record.calls if self._is_compared(call.path)]
@@ -70,8 +72,12 @@ class Repetition:
 
     def has_numbers(self, where: str, numbers: Numbers) -> bool:
         """Whether the full model has these numbers here; any, if it has none here."""
-        expected = self._numbers.get((0 if self._absent else self._at, where))
-        return expected is None or numbers in expected or any(_fits(numbers, other) for other in expected)
+        expected = self.expected(where)
+        return not expected or numbers in expected or any(_fits(numbers, other) for other in expected)
+
+    def expected(self, where: str) -> set[Numbers]:
+        """The numbers that the full model has here."""
+        return self._numbers.get((0 if self._absent else self._at, where), set())
 
     @property
     def missing(self) -> FunctionCall | None:

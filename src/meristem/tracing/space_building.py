@@ -14,6 +14,7 @@ from meristem.space.space import Attribute, Pinned, Role, Site, Slot, Space, Sta
 from meristem.tracing.grouping import Grouping
 from meristem.tracing.model_copy import named_tensors
 from meristem.tracing.observations import Observations, SizeKey
+from meristem.tracing.ops.context import UNKNOWN
 from meristem.tracing.resolve import Resolution
 from meristem.tracing.unreached import unreached_layers
 
@@ -115,7 +116,8 @@ def _pinned(grouping: Grouping) -> tuple[Pinned, ...]:
     """Every place that makes units which may not change, with the reason."""
     resolution, pinned = grouping.resolution, []
     for (name, dim), owned in grouping.observations.owned.items():
-        if owned.ids is None or Role.OUT not in grouping.observations.roles.get((name, dim), ()):
+        roles = grouping.observations.roles.get((name, dim), set())
+        if owned.ids is None or (roles and Role.OUT not in roles):
             continue
         ids = owned.ids[owned.ids > 0]
         classes = resolution.root[ids]
@@ -125,6 +127,8 @@ def _pinned(grouping: Grouping) -> tuple[Pinned, ...]:
         if not free.all():
             fixed = classes[~free]
             reason = next((resolution.reasons[n] for n in _reason_numbers(resolution, fixed) if n), "it cannot change")
+            if not roles and (dim or not reason.startswith(UNKNOWN)):
+                continue  # what passes by is told of where it is made, unless nothing is known of that
             pinned.append(Pinned(layer_path(name), len(np.unique(fixed)), reason))
     return tuple(pinned)
 

@@ -14,7 +14,7 @@ from meristem.errors import TraceError
 from meristem.rules import LayerRule, Rule
 from meristem.space.paths import ancestors
 from meristem.space.space import Role, Space
-from meristem.tracing.builtin_layers import HEADS_TIED_TO_INPUT, LAYER_RULES
+from meristem.tracing.builtin_layers import HEADS_TIED_TO_INPUT, layer_rules
 from meristem.tracing.counted_outputs import as_choice
 from meristem.tracing.depth.candidates import block_candidates, tie_streams
 from meristem.tracing.depth.confirmation import confirmed_blocks
@@ -23,7 +23,6 @@ from meristem.tracing.depth.patterns import Depth, depth_patterns
 from meristem.tracing.depth.stages import watched_modules
 from meristem.tracing.frozen import check_frozen, pin_frozen
 from meristem.tracing.full_run import run_full
-from meristem.tracing.head_ties import HeadTies
 from meristem.tracing.layer_rules import LayerRules
 from meristem.tracing.model_call import Call, Carried, call_of
 from meristem.tracing.model_copy import tensors_in
@@ -32,8 +31,10 @@ from meristem.tracing.own_ops import own_ops
 from meristem.tracing.path_patterns import check_patterns, matches, patterns_in
 from meristem.tracing.proof import Proof
 from meristem.tracing.reduced_run import ReducedRuns
+from meristem.tracing.refused_models import check_readable
 from meristem.tracing.space_building import build_space
 from meristem.tracing.unreached import unreached_notes
+from meristem.tracing.view_ties import ViewTies
 
 Frozen = Literal["pin", "resize"]
 
@@ -63,13 +64,7 @@ def trace(  # noqa: PLR0913
     units in frozen parameters (``requires_grad`` is False) stays as it is, because nothing is learned about them; with
     ``frozen="resize"`` it may change. The model is not changed: not its weights, mode, hooks, nor the random state.
     """
-    if not isinstance(model, nn.Module):
-        raise TraceError(f"trace needs an nn.Module, got {type(model).__name__}; pass the model itself")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TraceError("a ScriptModule cannot be resized; trace the nn.Module it was made from")
-    for path, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            raise TraceError(f"{path} is a ScriptModule, which cannot be resized; use the nn.Module it was made from")
+    check_readable(model)
     check_frozen(frozen)
     call = call_of(model, *_inputs(example_inputs), carried, as_choice(outputs))
     check_patterns(model, "pin", patterns_in(pin))
@@ -111,20 +106,20 @@ def _space(
     # What is known beforehand about units that are the same or may not change.
     tie_streams(observations, candidates)
     own_rules = [rule for rule in rules if isinstance(rule, LayerRule)]
-    layer_rules = LayerRules(model, [*own_rules, *LAYER_RULES], observations)
-    layer_rules.tie()
+    known_layers = LayerRules(model, [*own_rules, *layer_rules()], observations)
+    known_layers.tie()
     _pin_matching(observations, pin)
     frozen_notes = pin_frozen(observations, model) if frozen == "pin" else ()
-    head_ties = HeadTies(observations)
+    head_ties = ViewTies(observations, observations.grids)
     head_ties.tie_layers(HEADS_TIED_TO_INPUT)
 
     runs = ReducedRuns(full)
-    proven = Proof(model, full, layer_rules, head_ties, runs).proven()
+    proven = Proof(model, full, known_layers, head_ties, runs).proven()
     blocks, absence_notes = confirmed_blocks(proven, candidates, runs)
     frozen_notes = [*frozen_notes, *unreached_notes(observations, model)]
     notes = [*full.notes, *proven.notes, *absence_notes, *depth_notes, *frozen_notes]
     space = with_depth(build_space(proven.grouping, model, proven.sizes, notes), blocks, model)
-    space = replace(space, carried=call.carried, outputs=call.outputs)
+    space = replace(space, carried=call.carried, outputs=call.outputs, numbers=proven.numbers)
     return replace(space, costs=(cost_at(space, space.smallest), cost_at(space, space.full)))
 
 

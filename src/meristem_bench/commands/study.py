@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
 from meristem_bench.show.result_tables import comparison_table
+from meristem_bench.show.table_files import write_table_files
 from meristem_bench.studies.arm import GROWN
 from meristem_bench.studies.execution import is_done, run_cases
-from meristem_bench.studies.study import Study
+from meristem_bench.studies.latencies import measure_latencies
+from meristem_bench.studies.study import Case, Study
+from meristem_bench.studies.table_progress import TableProgress
 
 
 def seeds(args: argparse.Namespace) -> int:
@@ -96,9 +99,13 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
         for study in studies
     }
     failures: list[str] = []
+    progress = _progress(studies, waiting, int(args.jobs))
     try:
         for study in studies:
-            failures += run_cases(study, waiting[study.source], int(args.jobs), args.tensorboard)
+            failures += run_cases(study, waiting[study.source], int(args.jobs), args.tensorboard, progress)
+        for study in studies:
+            for note in measure_latencies(study):
+                print(note)
     except KeyboardInterrupt:
         print("meristem: stopped; every finished epoch is kept. To go on: the same command again", file=sys.stderr)
         return 130
@@ -106,12 +113,23 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
         for folder in (*(study.out for study in studies), out):
             if folder.is_dir() and not os.listdir(folder):
                 folder.rmdir()
-    _show(args, studies, out)
+    _show(args, studies, out, failures)
     attempted = [(study, case) for study in studies for case in waiting[study.source]]
     missing = sum(study.result(case) is None for study, case in attempted)
     if failures and missing:  # what was refused here may have been finished by another process that had begun it
         raise MeristemError(f"{missing} of {len(attempted)} runs failed: {'; '.join(failures)}")
     return 0
+
+
+def _progress(studies: Sequence[Study], waiting: Mapping[str, Sequence[Case]], jobs: int) -> TableProgress:
+    """Of the whole table; runs that are finished already say how long the others of their arm will take."""
+    known = [
+        (case.arm, float(result["seconds"]))
+        for study in studies
+        for case in study.cases()
+        if case not in waiting[study.source] and (result := study.result(case)) is not None
+    ]
+    return TableProgress([case.arm for study in studies for case in waiting[study.source]], known, jobs)
 
 
 def _make(folder: Path) -> None:
@@ -121,7 +139,7 @@ def _make(folder: Path) -> None:
         raise MeristemError(f"{folder} cannot be made ({error.strerror}); give another --out") from None
 
 
-def _show(args: argparse.Namespace, studies: Sequence[Study], out: Path) -> None:
+def _show(args: argparse.Namespace, studies: Sequence[Study], out: Path, failures: Sequence[str]) -> None:
     several = len(studies) > 1
     rows = [
         (f"{study.run.name}  {title}" if several else title, results)
@@ -131,5 +149,6 @@ def _show(args: argparse.Namespace, studies: Sequence[Study], out: Path) -> None
     if rows:
         paths = [str(study.write_table()) for study in studies if study.rows()]
         print(f"\n{comparison_table(rows)}\n")
-        print(f"Everything is in {out}; this table, one line per run, in {', '.join(paths)}")
+        files = " and ".join(str(path) for path in write_table_files(out, rows, failures))
+        print(f"Everything is in {out}; this table in {files}, one line per run in {', '.join(paths)}")
         print(write_report_into(out) if args.report else report_hint(out))

@@ -56,6 +56,11 @@ class Folder:
         return self.path / "result.json"
 
     @property
+    def latency(self) -> Path:
+        """How fast the finished network is, where that was measured."""
+        return self.path / "latency.json"
+
+    @property
     def graphs(self) -> Path:
         """For TensorBoard, where they are wanted."""
         return self.path / "tensorboard"

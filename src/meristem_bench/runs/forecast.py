@@ -57,6 +57,7 @@ def budget_warning(run: Run, space: Space, forecasts: Sequence[Sequence[Simulate
 def warning_before(run: Run, space: Space, steps: int) -> str | None:
     """The same for a run that is about to start, where its method has no plan that keeps it on its budget."""
     method = run.growth.policies
-    if method.controller.follows_plan or not method.scores.trains_gates or not method.has_budget:
+    plain = method.controller.follows_plan or not method.scores.trains_gates or not method.has_budget
+    if plain or not method.can_be_simulated:
         return None
     return budget_warning(run, space, [forecast(run, space, steps, run.seed + seed) for seed in range(_SEEDS)])

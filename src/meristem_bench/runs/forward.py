@@ -31,14 +31,18 @@ class Forward:
         self._state = tree_map(lambda value: value.detach() if isinstance(value, Tensor) else value, state)
         return outputs
 
-    def _call(self, inputs: Tensor, *state: Any) -> Any:
+    def on_device(self, inputs: Tensor) -> Tensor:
+        """The inputs as the network is given them."""
         machine = self._run.machine
-        device = torch.device(machine.device)
-        inputs = inputs.to(device)
+        inputs = inputs.to(machine.device)
         if machine.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(device.type, torch.bfloat16, enabled=machine.bf16):
-            return self._network(inputs, *state)
+        return inputs
+
+    def _call(self, inputs: Tensor, *state: Any) -> Any:
+        machine = self._run.machine
+        with torch.autocast(torch.device(machine.device).type, torch.bfloat16, enabled=machine.bf16):
+            return self._network(self.on_device(inputs), *state)
 
 
 class TrainingForward(Forward):

@@ -104,7 +104,9 @@ def train_epoch(training: Training, observer: RunObserver) -> float:
     # Closed here and not when they are forgotten: an interrupt on the way would be told by Python in its own words.
     with closing(_read(run, training.data.train(run.batch, training.order))) as batches:
         for step, (inputs, targets) in enumerate(batches):
-            loss = run.task.loss(network(inputs), targets.to(run.machine.device))
+            outputs = network(inputs)
+            loss = run.task.loss(outputs, targets.to(run.machine.device))
+            loss = training.grower.taught(loss, outputs, network.on_device(inputs))
             training.optimizer.zero_grad(set_to_none=True)
             summed = loss * max(1, run.data.unroll)  # the words of a stream add up, as in the published settings
             summed.backward()  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ Result = dict[str, Any]
 RESULT_FORMAT = "meristem-result-1"
 _FROM_THE_LAST_RECORD = (
     *("params", "macs", "params_frac", "macs_frac", "spend_macs", "spend_frac", "total_spend_frac"),
-    *("peak_bytes", "widths", "blocks"),
+    *("peak_bytes", "widths", "blocks", "spend_by_stage"),
 )
 _SHARES_OF_FULL_TRAINING = ("spend_frac", "total_spend_frac")
 
@@ -48,6 +48,15 @@ def savings(result: Mapping[str, Any]) -> float:
     """
     spend = float(result["spend_frac"])
     return 1 / spend if spend else float("inf")
+
+
+def total_savings(result: Mapping[str, Any]) -> float:
+    """The same with all that the run needed: the other runs, too, that it stands on.
+
+    >>> total_savings({"spend_frac": 0.25, "total_spend_frac": 0.5})
+    2.0
+    """
+    return savings({"spend_frac": result.get("total_spend_frac", result["spend_frac"])})
 
 
 def make_result(run: Run, grower: Grower, seconds: float, metrics: Mapping[str, float]) -> Result:

@@ -33,6 +33,7 @@ from meristem_bench.runs.processes import by_every_rank, rank, rank_count
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.shared_data import shared_data, sharing_notes
+from meristem_bench.runs.short_training import ShortTraining
 
 
 @dataclass
@@ -133,6 +134,7 @@ def build(run: Run, history: Path | None) -> Training:
         steps_per_epoch=epoch_steps,
         history=history,
         held_out_loss=HeldOutLoss(run, data) if method.needs_held_out else None,
+        short_training=ShortTraining(run, data) if method.tries_out else None,
     )
     if run.growth.policies.needs_widths:
         grower.add_other_cost(float(retrained_result(run)["spend_macs"]))

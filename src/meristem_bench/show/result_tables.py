@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from meristem_bench.runs.result import savings, trains_full_model
+from meristem_bench.runs.latency import latency_ms
+from meristem_bench.runs.other_work import BUSY
+from meristem_bench.runs.result import savings, total_savings, trains_full_model
 from meristem_bench.runs.task_metric import TaskMetric, headline
 from meristem_bench.show.formatting import blocks_text, clock, count_text, mean_and_deviation, percent, savings_text
 
@@ -47,20 +49,39 @@ def result_table(result: Mapping[str, Any], dense: Mapping[str, Any] | None) -> 
     return "\n".join(f"{name:18}{mine:>14}{theirs:>14}{share:>17}".rstrip() for name, mine, theirs, share in lines)
 
 
-def comparison_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> str:
+Rows = Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
+
+
+def comparison_table(rows: Rows) -> str:
     """A line per experiment: its title, and means and deviations of its results over the seeds.
 
     Where the full model was trained, too, the change of the test metric from it is in brackets.
+    """
+    lines = comparison_lines(rows)
+    first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join([f"{line[0]:{first}}", *(f"{cell:>{width}}" for cell, width in zip(line[1:], others, strict=True))])
+        for line in lines
+    )
+
+
+def comparison_lines(rows: Rows) -> list[tuple[str, ...]]:
+    """The cells of the same table, its head first.
+
+    The training cost with all that a run needs, and how fast the network is, have columns where that says something.
     """
     rows = [(title, results) for title, results in rows if results]
     metric = headline(rows[0][1][0])
     validated = any(_values(results, "validation", metric) for _, results in rows)
     deep = any(result.get("blocks") for _, results in rows for result in results)
+    needy = any(total_savings(result) < savings(result) for _, results in rows for result in results)
+    batches = dict.fromkeys(size for _, results in rows for result in results for size in latency_ms(result))
     head = (
         *("", "seeds", *(["validation"] if validated else []), f"test {metric.title}", *(["blocks"] if deep else [])),
-        *("parameters", "macs, %", "savings", "minutes"),
+        *("parameters", "macs, %", "savings", *(["with all"] if needy else []), "minutes"),
+        *(f"ms, batch {size}" for size in batches),
     )
-    full, lines = _full_model_means(rows, metric), [head]
+    full, lines = full_model_means(rows, metric), [head]
     for title, results in rows:
         validation = _values(results, "validation", metric)
         networks = dict.fromkeys(blocks_text(result.get("blocks") or {}) for result in results)
@@ -70,19 +91,14 @@ def comparison_table(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) ->
                 *([mean_and_deviation(validation, 2) if validation else ""] if validated else []),
                 _score(results, metric, full.get(results[0].get("name"))),
                 *([", ".join(networks)] if deep else []),
-                *_costs(results),
+                *_costs(results, needy),
+                *(_latency(results, size) for size in batches),
             )
         )
-    first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join([f"{line[0]:{first}}", *(f"{cell:>{width}}" for cell, width in zip(line[1:], others, strict=True))])
-        for line in lines
-    )
+    return lines
 
 
-def _full_model_means(
-    rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], metric: TaskMetric
-) -> dict[str | None, float]:
+def full_model_means(rows: Rows, metric: TaskMetric) -> dict[str | None, float]:
     """The mean test metric of the full model, for each recipe that has trained it for all its epochs."""
     means = {}
     for _, results in rows:
@@ -101,14 +117,25 @@ def _score(results: Sequence[Mapping[str, Any]], metric: TaskMetric, full: float
     return f"{mean_and_deviation(values, metric.digits)}{change}"
 
 
-def _costs(results: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
-    """Parameters, macs, what was saved in training, and minutes."""
+def _latency(results: Sequence[Mapping[str, Any]], size: str) -> str:
+    """Milliseconds of a forward pass; a star where the machine had other work meanwhile."""
+    measured = [(latency_ms(result)[size], result["latency"]) for result in results if size in latency_ms(result)]
+    if not measured:
+        return ""
+    beside = any((latency.get("other_work") or 0.0) > BUSY for _, latency in measured)
+    mean = statistics.mean(ms for ms, _ in measured)
+    return mean_and_deviation([ms for ms, _ in measured], 1 if mean >= 10 else 2) + "*" * beside
+
+
+def _costs(results: Sequence[Mapping[str, Any]], needy: bool) -> tuple[str, ...]:
+    """Parameters, macs, what was saved in training, with all that was needed too, and minutes."""
     params_frac = statistics.mean(result["params_frac"] for result in results)
     macs = [100 * result["macs_frac"] for result in results]
     return (
         f"{count_text([result['params'] for result in results])} ({percent(params_frac)})",
         mean_and_deviation(macs, 1 if max(macs) >= 10 else 2),
         savings_text([savings(result) for result in results]),
+        *([savings_text([total_savings(result) for result in results])] if needy else []),
         mean_and_deviation([result["seconds"] / 60 for result in results], 1),
     )
 

@@ -14,15 +14,16 @@ from meristem_bench.runs.loop import run_to_end
 from meristem_bench.show.progress import ProgressDisplay
 from meristem_bench.show.tensorboard import run_with_tensorboard
 from meristem_bench.studies.study import Case, Study
+from meristem_bench.studies.table_progress import TableProgress
 
 _POLL_SECONDS = 0.2
 
 
-def run_cases(study: Study, cases: Sequence[Case], jobs: int, tensorboard: bool) -> list[str]:
-    """Run the cases, ``jobs`` at the same time; returns which failed, and why."""
+def run_cases(study: Study, cases: Sequence[Case], jobs: int, tensorboard: bool, progress: TableProgress) -> list[str]:
+    """Run the cases, ``jobs`` at the same time; returns which failed, and why. ``progress`` is that of the table."""
     if jobs == 1:
-        return run_in_sequence(study, cases, tensorboard)
-    return run_in_parallel(study, cases, jobs, tensorboard)
+        return run_in_sequence(study, cases, tensorboard, progress)
+    return run_in_parallel(study, cases, jobs, tensorboard, progress)
 
 
 def is_done(study: Study, case: Case, tensorboard: bool) -> bool:
@@ -30,14 +31,16 @@ def is_done(study: Study, case: Case, tensorboard: bool) -> bool:
     return study.result(case) is not None and not (tensorboard and not study.folder(case).graphs.exists())
 
 
-def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool) -> list[str]:
+def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool, table: TableProgress) -> list[str]:
     """Run the cases one after the other. One that fails does not keep the others from being run."""
     failed_by_reason: dict[str, list[str]] = {}
     many_runs = len(study.seeds) * len(study.budgets) > 1  # of which bars would be too much to read
     for case in cases:
         if is_done(study, case, tensorboard):  # a direct design may have got its result meanwhile
+            table.end(case.arm)
             continue
-        print(f"--- {case.title}  seed {case.seed}", flush=True)
+        print(f"--- {case.title}  seed {case.seed}  ({table})", flush=True)
+        table.begin(case.arm)
         folder, reason = study.folder(case), "there is no grown network"
         progress = ProgressDisplay(sys.stdout, plain=many_runs)
         try:
@@ -45,6 +48,7 @@ def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool) -> l
                 folder.path.mkdir(parents=True, exist_ok=True)
                 with folder.lock():
                     (run_with_tensorboard if tensorboard else run_to_end)(study.run_of(case), folder, progress)
+                table.end(case.arm)
                 continue
         except MeristemError as error:
             reason = str(error)
@@ -53,30 +57,37 @@ def run_in_sequence(study: Study, cases: Sequence[Case], tensorboard: bool) -> l
             reason = f"{type(error).__name__}: {error}"
         finally:
             progress.end()
+        table.end(case.arm, failed=True)
         print("failed", flush=True)
         failed_by_reason.setdefault(reason, []).append(f"{case.title} seed {case.seed}")
     return [f"{', '.join(failed)}: {reason}" for reason, failed in failed_by_reason.items()]
 
 
-def run_in_parallel(study: Study, cases: Sequence[Case], jobs: int, tensorboard: bool) -> list[str]:
+def run_in_parallel(
+    study: Study, cases: Sequence[Case], jobs: int, tensorboard: bool, table: TableProgress
+) -> list[str]:
     """Run each case in a process of its own, which is `meristem grow` itself and prints to a file."""
     waiting, failures = list(cases), list[str]()
     processes: dict[Case, subprocess.Popen[bytes]] = {}
     try:
         while waiting or processes:
-            waiting = [case for case in waiting if not is_done(study, case, tensorboard)]
+            for case in [each for each in waiting if is_done(study, each, tensorboard)]:
+                waiting.remove(case)
+                table.end(case.arm)
             ready = [case for case in waiting if study.can_start(case, unfinished=(*waiting, *processes))]
             if ready and len(processes) < jobs:
                 case = ready[0]
                 waiting.remove(case)
                 processes[case] = _start(study, case, tensorboard)
+                table.begin(case.arm)
                 print(f"started {case.title}  seed {case.seed}", flush=True)
                 continue
             if not processes:  # direct designs whose grown network failed
                 return [*failures, *(f"{case.title} seed {case.seed} had no grown network" for case in waiting)]
             for case, code in _wait(processes).items():
                 del processes[case]
-                print(f"{'failed' if code else 'finished'} {case.title}  seed {case.seed}", flush=True)
+                table.end(case.arm, failed=bool(code))
+                print(f"{'failed' if code else 'finished'} {case.title}  seed {case.seed}  ({table})", flush=True)
                 if code:
                     failures.append(f"see {_log(study, case)}")
     finally:  # an interruption reaches the children too; they keep what is finished

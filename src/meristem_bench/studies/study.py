@@ -21,13 +21,15 @@ from meristem.io.atomic import replace_file
 from meristem.methods import parse_method
 from meristem_bench.runs.description import may_change, with_defaults
 from meristem_bench.runs.folder import Folder
-from meristem_bench.runs.result import Result, finished_result, savings
+from meristem_bench.runs.latency import latency_ms, read_latency
+from meristem_bench.runs.result import Result, finished_result, savings, total_savings
 from meristem_bench.runs.run import Run
 from meristem_bench.show.formatting import blocks_text
 from meristem_bench.studies.arm import GROWN, UNIFORM, Arm
 
 _NUMBERS = ("params", "macs", "params_frac", "macs_frac", "spend_frac", "total_spend_frac", "epochs", "seconds")
-_HEAD = ("budget", "arm", "seed", "metric", "validation", "test", *_NUMBERS, "savings", "blocks")
+_MORE = ("savings", "total_savings", "latency_ms_1", "latency_ms_batch", "latency_batch", "other_work", "blocks")
+_HEAD = ("budget", "arm", "seed", "metric", "validation", "test", *_NUMBERS, *_MORE)
 
 
 @dataclass(frozen=True)
@@ -160,9 +162,9 @@ class Study:
 
     def result(self, case: Case) -> Result | None:
         """The result, if there is one. A direct design that is the uniform network is not trained twice."""
-        result = finished_result(self.folder(case))
+        result = _finished(self.folder(case))
         if result is None and self._retrains(case):
-            source, uniform = (finished_result(self.folder(each)) for each in (self._source(case), _uniform(case)))
+            source, uniform = (_finished(self.folder(each)) for each in (self._source(case), _uniform(case)))
             if source and uniform and source["widths"] == uniform["widths"]:
                 total = uniform["spend_frac"] + source["spend_macs"] / uniform["full"]["spend_macs"]
                 return {**uniform, "method": Arm.parse(case.arm).method, "total_spend_frac": total}
@@ -207,11 +209,24 @@ class Study:
                         budget, metric = case.budget.text if case.budget else "", result["headline"]
                         numbers = [result.get(column, "") for column in _NUMBERS]
                         values = [(result.get(split) or {}).get(metric, "") for split in ("validation", "test")]
-                        more = savings(result), blocks_text(result.get("blocks") or {})
-                        lines.writerow([budget, case.arm, case.seed, metric, *values, *numbers, *more])
+                        lines.writerow([budget, case.arm, case.seed, metric, *values, *numbers, *_more(result)])
 
         replace_file(path, write)
         return path
+
+
+def _finished(folder: Folder) -> Result | None:
+    """The result of a finished run, with its latency if that was measured."""
+    result = finished_result(folder)
+    return None if result is None else {**result, "latency": read_latency(folder)}
+
+
+def _more(result: Result) -> list[Any]:
+    """The last columns of the file."""
+    ms, latency = latency_ms(result), result.get("latency") or {}
+    batch = next((size for size in ms if size != "1"), "1")
+    measured = [ms.get("1", ""), ms.get(batch, ""), batch if ms else "", latency.get("other_work", "")]
+    return [savings(result), total_savings(result), *measured, blocks_text(result.get("blocks") or {})]
 
 
 def _uniform(case: Case) -> Case:

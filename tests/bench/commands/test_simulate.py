@@ -33,7 +33,10 @@ def test_seeds_give_deviations(capsys: pytest.CaptureFixture[str]) -> None:
     ("method", "message"),
     [
         ("dense", "nothing grows under the method dense; simulate another one by --method"),
-        ("iss", "a method that scores units by what was trained cannot be simulated; train it instead"),
+        *[
+            (name, "a method that scores units by what was trained cannot be simulated; train it instead")
+            for name in ("iss", "thinet", "provable", "bar", "netadapt")
+        ],
     ],
 )
 def test_what_cannot_be_simulated(method: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,7 @@
-"""GPT and ViT: whole heads, inner widths, the stream and blocks can go; what is left is what a mask would give."""
+"""GPT and ViT: heads, dimensions of all heads of a layer, inner widths, the stream and blocks can go.
+
+What is left is what a mask would give.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +68,10 @@ def test_sizes(make: Callable[[], nn.Module], params: int) -> None:
 def test_heads_inner_widths_the_stream_and_blocks_are_free(tiny: tuple[nn.Module, Tensor, Space, str]) -> None:
     model, _, space, stream = tiny
     assert [pinned.name for pinned in space.pinned] == ["head"]
-    per_block = [f"blocks.{block}.{part}" for block in range(3) for part in ("attention.qkv:heads", "up")]
+    parts = ("attention.qkv:heads", "attention.qkv", "up")
+    per_block = [f"blocks.{block}.{part}" for block in range(3) for part in parts]
     assert set(space.groups) == {stream, *per_block, "blocks.1:block", "blocks.2:block"}
-    assert [space.groups[name].units for name in (stream, *per_block[:2])] == [12, 3, 48]
+    assert [space.groups[name].units for name in (stream, *per_block[:3])] == [12, 3, 4, 48]
     assert space.free_params_frac > 0.99
     assert count_params(space) == sum(p.numel() for p in model.parameters())
 

@@ -62,7 +62,7 @@ def test_the_names_of_a_run_are_those_that_users_and_files_know() -> None:
         *("fine_tune", "fine_tune_lr", "fine_tune_rate", "keep", "keep_dense"),
         *("budget", "method", "widths", "cost_of", "pretrained", "pin", "depth"),
         *("data_dir", "classes", "held_out", "samples", "size", "workers", "unroll", "context"),
-        *("device", "threads", "bf16", "channels_last", "compile"),
+        *("device", "threads", "processes", "bf16", "channels_last", "compile"),
     }
 
 

@@ -250,7 +250,8 @@ def test_side_by_side_is_the_same_as_in_turn() -> None:
     for jobs in "12":
         words = ["--budgets", "30%,60%", "--arms", "grown", "--model", "small_recipe:wide", "--jobs", jobs]
         assert sweep(*words, "--out", f"out{jobs}") == 0
-    one, two = ([{**row, "seconds": ""} for row in results(f"out{jobs}")] for jobs in "12")
+    measured = ("seconds", "latency_ms_1", "latency_ms_batch", "other_work")
+    one, two = ([{**row, **dict.fromkeys(measured)} for row in results(f"out{jobs}")] for jobs in "12")
     assert one == two
 
 
@@ -420,3 +421,21 @@ def test_bad_input(words: str, message: str, capsys: pytest.CaptureFixture[str])
 def test_a_table_of_a_metric_that_overflowed() -> None:
     assert mean_and_deviation([float("inf"), 1.0], 2) == "inf"
     assert mean_and_deviation([float("nan"), 1.0], 2) == "nan"
+
+
+def test_a_table_has_files_latencies_and_what_failed(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    """One cell that fails loses none of the others; what is measured once is not measured again."""
+    words = ["sweep", "small_recipe:tiny", "--budgets", "1%,40%", "--arms", "grown,uniform", "--out", "out"]
+    assert main(words) == 2
+    table = json.loads(Path("out/table.json").read_text())
+    assert [each["title"] for each in table["experiments"]] == ["params 40%  grown", "params 40%  uniform"]
+    assert len(table["failed"]) == 1
+    assert "the budget of 1% params cannot be met" in table["failed"][0]
+    assert "- failed: params 1%" in Path("out/table.md").read_text()
+    assert all(set(each["latency_ms"]) == {"1", "16"} for each in table["experiments"])
+    assert all(float(row["latency_ms_1"]) > 0 for row in results("out"))
+    measured = Path("out/params=40%/grown-seed0/latency.json").read_bytes()
+    output = capsys.readouterr().out
+    assert "--- params 40%  grown  seed 0  (2 of 4 runs done" in output
+    assert main([*words[:3], "40%", *words[4:]]) == 0
+    assert Path("out/params=40%/grown-seed0/latency.json").read_bytes() == measured

@@ -169,7 +169,15 @@ def apart():
     torch.manual_seed(rank)
     return Net()
 
+def delayed():
+    model = Net()
+    return DDP(
+        model, delay_all_reduce_named_params=[("head.bias", model.head.bias)],
+        param_to_hook_all_reduce=model.head.weight,
+    )
+
 found["refused"] = {
+    "delays the averaging": refused(delayed),
     "process_group": refused(lambda: DDP(Net(), process_group=dist.new_group([0, 1]))),
     "PowerSGDState": refused(power),
     "start from different weights": refused(apart),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import meristem
 from two_ranks import on_two_ranks
 
 BEFORE = """
@@ -132,6 +134,32 @@ loop.go()
 found["resumed bits"] = digest(again.grower.export().state_dict()) == digest(loop.grower.export().state_dict())
 found["files"] = sorted(os.listdir("kept"))
 
+# Killed between two moves; damaged; no folder.
+def refused(make):
+    try:
+        make()
+    except (meristem.MeristemError, FileError) as error:
+        return str(error)
+
+def read(path):
+    dist.barrier()
+    grower = Loop(*case[:1], mine, case[1], shard=shard).grower
+    return refused(lambda: grower.resume(path)) or grower.epoch
+
+def by_rank_0(change):
+    dist.barrier()
+    if rank == 0:
+        change()
+    dist.barrier()
+
+by_rank_0(lambda: os.rename("kept", ".kept.old"))
+found["between moves"] = read("kept")
+by_rank_0(lambda: os.remove(".kept.old/__1_0.distcp"))
+found["damaged"] = read("kept")
+by_rank_0(lambda: open("file", "w").close())
+found["no folder"] = [read("file"), refused(lambda: loop.grower.checkpoint("file"))]
+found["nothing"] = read("nowhere")
+
 # What is kept as a dictionary can be loaded, too.
 halfway = Loop(*case[:1], mine, case[1], shard=shard).go(2)
 again = Loop(*case[:1], mine, case[1], shard=shard)
@@ -150,12 +178,6 @@ with torch.no_grad():
 found["evaluated"] = compare(loop.go(after=lambda: loop.model(inputs[0, mine])), alone["search:peak=1.2", "sgd"])
 
 # What cannot work is refused.
-def refused(make):
-    try:
-        make()
-    except (meristem.MeristemError, FileError) as error:
-        return str(error)
-
 def made(kind=None, shard=shard, method="default", model=None, wrap=None):
     model = model or Net()
     optimizer = (kind or (lambda params: optim.SGD(params, lr=0.1)))(model.parameters())
@@ -224,6 +246,20 @@ def test_a_checkpoint_of_a_sharded_run(found: dict) -> None:
     assert found["files"] == [".metadata", "__0_0.distcp", "__1_0.distcp", "rest.ckpt"]
 
 
+def test_a_checkpoint_that_is_not_whole(found: dict) -> None:
+    assert found["between moves"] == 3
+    assert "kept.old is damaged" in found["damaged"]
+    assert all("is a file, but the checkpoint of a sharded run is a folder" in each for each in found["no folder"])
+    assert "does not exist" in found["nothing"]
+
+
 def test_what_cannot_work_is_refused(found: dict) -> None:
     for words, message in found["refused"].items():
         assert words in str(message)
+
+
+def test_one_process_has_nothing_to_share() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(meristem.MeristemError, match=r"init_process_group\(\) comes first"):
+        meristem.Grower(model, optimizer, torch.ones(1, 3), budget="50%", epochs=1, shard=lambda model: None)

@@ -322,7 +322,7 @@ NOT_COUNTED = {
 }
 FIRST_THREE = torch.tensor([True, True, True, False])
 CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
-    "rotary": (Rotary, (torch.randint(0, 11, (2, 5)),), {"tok": 16, "qkv:heads": 4}),
+    "rotary": (Rotary, (torch.randint(0, 11, (2, 5)),), {"tok": 16, "qkv:heads": 4, "qkv": 2}),
     "grouped queries": (
         GroupedQueries,
         (torch.randn(2, 3, 5),),
@@ -331,7 +331,7 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     "relative bias": (RelativeBias, (torch.randn(2, 4, 5),), {"embed": 8, "q:heads": 3, "q": 2, "v": 2}),
     "register tokens": (RegisterTokens, (torch.randn(2, 6, 5),), {"embed": 8}),
     "heads in the batch": (HeadsInBatch, (torch.randn(2, 6, 5),), {"embed": 3, "embed:2": 4}),
-    "padded tokens": (PaddedTokens, (torch.randn(2, 4, 5), HIDDEN), {"tell:heads": 3}),
+    "padded tokens": (PaddedTokens, (torch.randn(2, 4, 5), HIDDEN), {"tell:heads": 3, "tell": 4}),
     "a mask for inner heads": (
         lambda: RepeatedMask(outer=False),
         (torch.randn(2, 4, 5), HIDDEN),
@@ -384,7 +384,7 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     ),
     "kept from a first run": (Cached, (torch.randn(4, 5),), {"one": 8}),
     "four heads and two keys": (FewKeys, (torch.randn(2, 3, 5),), {"embed": 8, "q": 3}),
-    "two heads that cross": (Crossed, (torch.randn(2, 3, 5),), {"one:heads": 2}),
+    "two heads that cross": (Crossed, (torch.randn(2, 3, 5),), {"one:heads": 2, "one": 4}),
     "messages": (Messages, (torch.randn(4, 5),), {"embed": 8}),
     "low frequencies": (LowFrequencies, (torch.randn(2, 2, 8),), {"start": 6}),
     "einsum with weights for two": (lambda: WeightOfTwo(einsum=True), (torch.randn(4, 5),), {"experts": 6}),
@@ -572,3 +572,31 @@ def test_a_script_module_is_refused() -> None:
         scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 2)))
     with pytest.raises(meristem.MeristemError, match="ScriptModule cannot be resized"):
         meristem.trace(scripted, torch.randn(1, 3))
+
+
+class Detector(nn.Module):
+    """It keeps what scores well, so how much there is of it depends on numbers, not on widths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.score, self.two = nn.Linear(5, 8), nn.Linear(8, 1), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.one(x))
+        scores = self.score(hidden)[:, 0]
+        kept = (scores > scores.mean()).nonzero()[:, 0]
+        best = scores[kept].argsort(descending=True)[: len(kept) // 2 + 1]
+        if scores.max().item() > scores.mean().item() + 0.01:
+            hidden = hidden * 2
+        return self.two(hidden[kept][best]).mean(0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_decided_by_numbers_is_no_width(seed: int) -> None:
+    torch.manual_seed(seed)
+    model, x = Detector(), torch.randn(16, 5)
+    space = meristem.trace(model, x)
+    assert space.full == {"one": 8}
+    live = meristem.Live(model, space)
+    live.apply(live.plan({"one": [0, 3, 5]}))
+    assert model(x).shape == (3,)

@@ -159,13 +159,68 @@ TOKENS = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.parametrize("kind", [Attention, RealAttention])
 def test_the_scale_of_attention(kind: type[Attention]) -> None:
-    """A plain number is the same at any width; one that is made of a head's size pins that size, not the heads."""
-    plain = kind(lambda q: 0.5, lambda q: None)
-    assert meristem.trace(plain, TOKENS).full == {"qkv:heads": 2, "qkv": 3}
-    assert_free_and_exact(plain, (TOKENS,))
-    sized = kind(lambda q: q.size(-1) ** -0.5, lambda q: None)
-    assert meristem.trace(sized, TOKENS).full == {"qkv:heads": 2}
-    assert_free_and_exact(sized, (TOKENS,))
+    """A plain number is the same at any width; one that is a power of a head's size follows it."""
+    for scale in (lambda q: 0.5, lambda q: q.size(-1) ** -0.5, lambda q: 2 / q.size(-1), lambda q: None):
+        model = kind(scale, lambda q: None)
+        assert meristem.trace(model, TOKENS).full == {"qkv:heads": 2, "qkv": 3}
+        assert_free_and_exact(model, (TOKENS,))
+
+
+@pytest.mark.parametrize("kind", [Attention, RealAttention])
+def test_a_scale_that_is_no_power_of_a_size(kind: type[Attention]) -> None:
+    """It pins that size, not the heads: what it is in the masked network cannot be told."""
+    model = kind(lambda q: (q.size(-1) + 1) ** -0.5, lambda q: None)
+    assert meristem.trace(model, TOKENS).full == {"qkv:heads": 2}
+    assert_free_and_exact(model, (TOKENS,))
+
+
+class ByHand(nn.Module):
+    """What a head computes is scaled by numbers of its own size and of others."""
+
+    def __init__(self, changed: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.num_heads, self.changed = 2, changed
+        self.qkv, self.head = nn.Linear(5, 24), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        q, k, v = (part.view(b, n, self.num_heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        weights = torch.softmax(self.changed(q @ k.transpose(-2, -1), q.size(-1)), -1)
+        return self.head((weights @ v).transpose(1, 2).reshape(b, n, -1))
+
+
+FOLLOWED: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "multiplied": lambda scores, d: scores * d**-0.5,
+    "divided": lambda scores, d: scores / math.sqrt(d),
+    "in place": lambda scores, d: scores.mul_(1 / math.sqrt(d)),
+    "a third of it": lambda scores, d: scores * (d**-0.5 / 3),
+    "twice": lambda scores, d: (scores * d**-0.25) * d**-0.25,
+    "and a number": lambda scores, d: scores * d**-0.5 * 0.3,
+}
+UNFOLLOWED: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "the same number": lambda scores, d: scores * d**-0.5 * 0.5,
+    "the same number before": lambda scores, d: scores * 0.5 * d**-0.5,
+    "rounded": lambda scores, d: scores * round(1 / math.sqrt(d), 2),
+    "added": lambda scores, d: scores + d**-0.5,
+    "a logarithm": lambda scores, d: scores / math.log(d + 1),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_numbers_that_follow_a_size_that_is_run_across(name: str) -> None:
+    model = ByHand(FOLLOWED[name])
+    space = meristem.trace(model, TOKENS)
+    assert space.full == {"qkv:heads": 2, "qkv": 4}
+    assert space.groups["qkv"].mixes_units
+    assert not space.groups["qkv:heads"].mixes_units
+    assert_free_and_exact(model, (TOKENS,))
+
+
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_numbers_that_follow_a_size_in_another_way(name: str) -> None:
+    model = ByHand(UNFOLLOWED[name])
+    assert meristem.trace(model, TOKENS).full == {"qkv:heads": 2}
+    assert_free_and_exact(model, (TOKENS,))
 
 
 @pytest.mark.parametrize("kind", [Attention, RealAttention])

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from meristem.tracing.labels import Dim, Labels
 
+UNKNOWN = "meristem does not know the operation"  # so a reason begins
+
 Dims = list[Dim]
 Arguments = dict[str, Any]
 OpRuleFunction = Callable[["Context", Arguments, Sequence[Tensor]], Sequence[Dims]]
@@ -103,5 +105,5 @@ def unknown_dims(ctx: Context, a: Arguments, out: Tensor) -> Dims:
     for tensor in tensors_of(a):
         for dim in ctx.dims(tensor):
             ctx.runs_across(dim)
-            ctx.labels.pin(dim, f"meristem does not know the operation {ctx.where}")
+            ctx.labels.pin(dim, f"{UNKNOWN} {ctx.where}")
     return fixed(out)

@@ -137,7 +137,7 @@ def attention(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
         ctx.heads(batch[-1])
     inner = ctx.labels.unite(query[-1], key[-1], f"it is contracted with a fixed dimension in {ctx.where}")
     if a.get("scale") is None:
-        ctx.labels.pin(inner, f"the scale of the softmax depends on it in {ctx.where}")
+        ctx.mixes_units(inner)  # the scale of the softmax is that of their number
     length = ctx.labels.unite(key[-2], value[-2], f"it meets a fixed dimension in {ctx.where}")
     for dim in (inner, length):
         ctx.runs_across(dim)
