@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
+from meristem.tracing.broadcast_sums import SUM_WHAT_IS_ONE, broadcast_letters
 from meristem.tracing.compiler_off import compiler_off
 from meristem.tracing.decisions import Decisions
 from meristem.tracing.function_calls import FunctionCalls, makes_numbers
@@ -63,7 +64,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ``own`` are operations of the user's. With ``meta`` it is a run on the meta device, which has shapes but no numbers:
     there operations return what ``meta`` says. With ``counting`` it records cost terms. With ``expected`` it is strict:
     an operation that its rule cannot handle is an error, as is anything that differs from the full run. Without, such
-    an operation counts as unknown. ``listener`` is called after every operation.
+    an operation counts as unknown. ``listener`` is told of every operation, and whether gradients are recorded there.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._label_example_state(call)
         self.calls += 1
         with (
-            torch.no_grad(),
+            torch.set_grad_enabled(self._listener is not None),
             _fast_attention_off(),
             compiler_off(),
             self._module_calls.followed(),
@@ -211,7 +212,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
         self._last_values = [*values, *tensors]
         if self._listener is not None:
-            self._listener(ExecutedOp(func, args, kwargs, outs, self._context.where))
+            self._listener(ExecutedOp(func, args, kwargs, outs, self._context.where, torch.is_grad_enabled()))
         return outs
 
     def _rule(self, op: Op, known_as: str, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:
@@ -268,6 +269,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._expected is not None and not self._expected.repetition.called(call):
             self._context.where = str(call)
             raise self._failure("the code takes another way there", arguments)
+        if name in SUM_WHAT_IS_ONE:
+            self._context.where = str(call)
+            self._note_numbers(("broadcast", *broadcast_letters(name, arguments)), arguments)
 
     def _note_literal(self, numbers: Numbers) -> None:
         """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""

@@ -134,6 +134,13 @@ class RunContext:
         if not any(np.array_equal(ids, expected) for expected in self._expected_cuts.get(self.where, [])):
             raise MismatchError("it cuts out other units by position")
 
+    def divided(self, count: Dim) -> None:
+        where = f"parts of {self.where}"
+        if self._expected_cuts is None:
+            self._observations.cuts.setdefault(where, []).append(count.vector())
+        elif not any(len(expected) == count.size for expected in self._expected_cuts.get(where, [])):
+            raise MismatchError("it is divided into another number of parts")
+
 
 def _distinct(ids: IntArray) -> IntArray:
     """The distinct labels of a dimension, in order of appearance.
