@@ -73,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="take the network out of a run, finished or not")
     export.add_argument("run_folder", metavar="RUN", help="the folder of a run")
     export.add_argument("--out", metavar="DIR", required=True, help="where the network goes")
+    export.add_argument("--onnx", action="store_true", help="write it as ONNX too, checked against ONNX Runtime")
+    export.add_argument("--torch-export", action="store_true", help="write it as torch.export does too, checked")
     _add_rerun_flags(export)
     export.set_defaults(command="export:export", set=[])
     data = commands.add_parser("data", help="fetch a data set from its official home")

@@ -20,7 +20,7 @@ FROZEN = {
     "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--report", "--seeds"},
     "simulate": {*_SETTINGS, "--budget", "--seeds"},
     "list": set(),
-    "export": {"RUN", "--data", "--device", "--model", "--out", "--recipe"},
+    "export": {"RUN", "--data", "--device", "--model", "--onnx", "--out", "--recipe", "--torch-export"},
     "data": {"NAME", "DIR"},
     "evaluate": {"RUN", "--data", "--device", "--model", "--recipe"},
     "report": {"RUN", "--out"},
