@@ -37,7 +37,7 @@ LIBRARY = (
     ("cost", "distributed"),
     ("tracing", "surgery", "control"),
     ("gating",),
-    ("history", "io"),
+    ("history", "io", "scalars"),
     ("methods",),
     ("grower", "grower_checks", "grower_text", "growth"),
     ("testing",),

@@ -128,6 +128,8 @@ def _add_grow(grow: argparse.ArgumentParser) -> None:
         "--processes", metavar="N", help="share every batch among N processes; or start this command by torchrun"
     )
     grow.add_argument("--tensorboard", action="store_true", help="write graphs for TensorBoard too, as the run goes")
+    grow.add_argument("--wandb", action="store_true", help="send them to Weights & Biases, as its own settings say")
+    grow.add_argument("--mlflow", action="store_true", help="send them to MLflow, as its own settings say")
     grow.add_argument("--plain", action="store_true", help="on a terminal: one line instead of bars for the widths")
     grow.set_defaults(command="grow:grow")
 
@@ -146,7 +148,7 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")
     _add_jobs(sweep)
     _add_report(sweep)
-    sweep.set_defaults(command="study:sweep", tensorboard=False)
+    sweep.set_defaults(command="study:sweep")
 
 
 def _add_simulate(simulate: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from meristem_bench.commands.report import report_hint, require_matplotlib, writ
 from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
+from meristem_bench.show.graph_writers import wanted_graphs
 from meristem_bench.show.result_tables import comparison_table
 from meristem_bench.show.table_files import write_table_files
 from meristem_bench.studies.arm import GROWN
@@ -94,15 +95,13 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
             study.run_of(case)
     for study in studies:
         _make(study.out)
-    waiting = {
-        study.source: [case for case in study.cases() if not is_done(study, case, args.tensorboard)]
-        for study in studies
-    }
+    graphs = wanted_graphs(args)
+    waiting = {study.source: [case for case in study.cases() if not is_done(study, case, graphs)] for study in studies}
     failures: list[str] = []
     progress = _progress(studies, waiting, int(args.jobs))
     try:
         for study in studies:
-            failures += run_cases(study, waiting[study.source], int(args.jobs), args.tensorboard, progress)
+            failures += run_cases(study, waiting[study.source], int(args.jobs), graphs, progress)
         for study in studies:
             for note in measure_latencies(study):
                 print(note)

@@ -15,7 +15,7 @@ _SETTINGS = {"RECIPE", "--data", "--device", "--epochs", "--method", "--model", 
 FROZEN = {
     "grow": {
         *(*_SETTINGS, "--budget", "--jobs", "--out", "--plain", "--report"),
-        *("--processes", "--resume", "--seeds", "--tensorboard", "--with-dense"),
+        *("--processes", "--resume", "--seeds", "--tensorboard", "--wandb", "--mlflow", "--with-dense"),
     },
     "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--report", "--seeds"},
     "simulate": {*_SETTINGS, "--budget", "--seeds"},
