@@ -37,7 +37,7 @@ from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
 from meristem_bench.show.graph_writers import make_writers, wanted_graphs
 from meristem_bench.show.graphs import run_with_graphs
-from meristem_bench.show.progress import ProgressDisplay
+from meristem_bench.show.notebook import make_progress
 from meristem_bench.show.result_tables import result_table
 
 _DEFAULT = "digits"
@@ -62,7 +62,7 @@ def grow(args: argparse.Namespace) -> int:
 def _grow(args: argparse.Namespace, folder: Folder, run: Run) -> int:
     """Take the run to its end and show what came out; of several processes rank 0 does all that is seen."""
     speaks = not rank()
-    progress = ProgressDisplay(sys.stdout, plain=args.plain)
+    progress = make_progress(args.plain)
     try:
         with folder.lock() if speaks else nullcontext():
             result, dense = _run_with_dense(args, run, folder, progress if speaks else Silent())
