@@ -63,7 +63,7 @@ PURE = 1  # the highest level that strangers may import, too
 STARTS_THE_COMMAND = "meristem.__main__"
 STANDALONE = ("meristem_bench.models", "meristem_bench.data")
 THIRD_PARTY = frozenset({"torch", "numpy", "safetensors"})
-INTEGRATED = frozenset({"lightning", "transformers", "accelerate"})  # each by the file of its name
+INTEGRATED = frozenset({"lightning", "transformers", "accelerate", "huggingface_hub"})  # each by the file of its name
 PLOTTING = frozenset({"matplotlib", "seaborn", "plotly"})
 
 GROWER_FAN_OUT = 15
