@@ -39,10 +39,12 @@ def export(args: argparse.Namespace) -> int:
             raise FileError(f"{folder.path} has no finished epoch yet; there is nothing to export")
         training = build(_run(args, folder), history=None)
         training.resume(folder.checkpoint, may_differ=("device",))
-        training.grower.save(out)
+        with training.averaged():
+            training.grower.save(out)
+            network = training.grower.export()
         print(f"The network after epoch {training.grower.epoch} of {training.run.all_epochs} is in {out}")
         if args.onnx or args.torch_export:
-            _write(args, training.run, training.data, training.grower.export())
+            _write(args, training.run, training.data, network)
     print(f"Load it into a full-size model: meristem.load({str(out)!r}, model)")
     return 0
 
