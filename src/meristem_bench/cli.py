@@ -147,6 +147,9 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument("--out", metavar="DIR", help="the folder of all runs (default: runs/RECIPE-sweep)")
     sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")
     _add_jobs(sweep)
+    sweep.add_argument(
+        "--ray", metavar="ADDRESS", nargs="?", const="", help="run them on a Ray cluster (default: one on this machine)"
+    )
     _add_report(sweep)
     sweep.set_defaults(command="study:sweep")
 

@@ -91,7 +91,7 @@ def run_in_parallel(
                 table.end(case.arm, failed=bool(code))
                 print(f"{'failed' if code else 'finished'} {case.title}  seed {case.seed}  ({table})", flush=True)
                 if code:
-                    failures.append(f"see {_log(study, case)}")
+                    failures.append(f"see {log_path(study, case)}")
     finally:  # an interruption reaches the children too; they keep what is finished
         for process in processes.values():
             process.terminate()
@@ -111,23 +111,28 @@ def _wait(processes: dict[Case, subprocess.Popen[bytes]]) -> dict[Case, int]:
 
 
 def _start(study: Study, case: Case, graphs: Collection[str]) -> subprocess.Popen[bytes]:
-    folder, run = study.folder(case), study.run_of(case)
-    folder.path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "meristem", "grow", study.source]
-    if run.network:
-        command += ["--model", run.network]
-    command += [f"--{name}" for name in graphs]
-    if folder.description.exists():
-        command += ["--resume", str(folder.path)]
-        names: Collection[str] = CHANGEABLE_ON_RESUME
-    else:
-        command += ["--out", str(folder.path)]
-        names = run.settings
-    command += [f"--set={name}={run.settings[name]}" for name in names if run.settings[name] is not None]
-    with _log(study, case).open("ab") as log:
+    command = [sys.executable, "-m", "meristem", *grow_words(study, case, graphs)]
+    study.folder(case).path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path(study, case).open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 
-def _log(study: Study, case: Case) -> Path:
+def grow_words(study: Study, case: Case, graphs: Collection[str]) -> list[str]:
+    """The words behind `meristem` that start the run of a case in another process, or go on with it."""
+    folder, run = study.folder(case), study.run_of(case)
+    words = ["grow", study.source]
+    if run.network:
+        words += ["--model", run.network]
+    words += [f"--{name}" for name in graphs]
+    if folder.description.exists():
+        words += ["--resume", str(folder.path)]
+        names: Collection[str] = CHANGEABLE_ON_RESUME
+    else:
+        words += ["--out", str(folder.path)]
+        names = run.settings
+    return [*words, *(f"--set={name}={run.settings[name]}" for name in names if run.settings[name] is not None)]
+
+
+def log_path(study: Study, case: Case) -> Path:
     path = study.folder(case).path
     return path.with_name(f"{path.name}.log")

@@ -17,7 +17,7 @@ FROZEN = {
         *(*_SETTINGS, "--budget", "--jobs", "--out", "--plain", "--report"),
         *("--processes", "--resume", "--seeds", "--tensorboard", "--wandb", "--mlflow", "--with-dense"),
     },
-    "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--report", "--seeds"},
+    "sweep": {*_SETTINGS, "--arms", "--budgets", "--by", "--jobs", "--out", "--ray", "--report", "--seeds"},
     "simulate": {*_SETTINGS, "--budget", "--seeds"},
     "list": set(),
     "export": {"RUN", "--data", "--device", "--model", "--onnx", "--out", "--recipe", "--torch-export"},
