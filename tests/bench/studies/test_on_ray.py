@@ -34,6 +34,7 @@ HELD = """
         time.sleep(0.05)
 """
 RECIPE = tiny_recipe(epochs=4, met=HELD + BROKEN + DEADLY, more="\nBATCHES = []\n")
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 SECONDS = 120  # at most, on a machine that has much else to do
 # What the machinery of Ray warns of is not ours.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -52,8 +53,8 @@ def cluster() -> Iterator[Any]:
     library("ray")
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    found.add_node(num_cpus=1)
+    found = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **NODE})
+    found.add_node(**NODE)
     yield found
     found.shutdown()
 
@@ -125,7 +126,7 @@ def test_a_cell_whose_worker_is_killed_goes_on_in_another(cluster: Any, capsys: 
 
 def test_cells_of_a_node_that_is_lost_go_on_elsewhere(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     Path("hold").touch()
-    node = cluster.add_node(num_cpus=1)
+    node = cluster.add_node(**NODE)
 
     def lose() -> None:
         cluster.remove_node(node, allow_graceful=False)
@@ -153,6 +154,13 @@ def test_what_fails_is_told_and_does_not_keep_the_rest(cluster: Any, capsys: pyt
     assert capsys.readouterr().err == (
         f"meristem: 1 of 1 runs failed: 3 workers died one after the other (WorkerCrashedError), see {log}\n"
     )
+
+
+def test_without_an_address_there_is_a_ray_on_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    library("ray")
+    assert sweep("--arms", "grown", "--out", "out", "--ray", "--set", "epochs=1") == 0
+    assert "finished params 36%  grown  seed 0" in capsys.readouterr().out
+    assert len(table("out")) == 1
 
 
 @pytest.mark.parametrize(
