@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import runpy
 import socket
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -127,15 +129,17 @@ class _Running:
 
 
 def _grow(words: list[str], place: str, log: str) -> int:
-    """`meristem grow` in a worker, which prints to a file; returns its exit code."""
-    from meristem_bench.cli import main
+    """`meristem grow` in a worker, which prints to a file; returns its exit code.
 
+    In the worker itself: a process of its own would outlive it, and keep the folder of the run from the next one.
+    """
     os.chdir(place)
+    sys.argv = ["meristem", *words]
     with Path(log).open("a", encoding="utf-8", buffering=1) as file, redirect_stdout(file), redirect_stderr(file):
         try:
-            return main(words)
+            runpy.run_module("meristem", run_name="__main__")
         except SystemExit as error:
-            return int(error.code or 0) if isinstance(error.code, int) else 1
+            return error.code if isinstance(error.code, int) else 1
         except Exception:
             traceback.print_exc()
-            return 1
+    return 1
