@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from meristem.errors import MeristemError
+from meristem.errors import DataError, MeristemError
 from meristem_bench.runs.data import Data
 from meristem_bench.runs.run import Run
 
@@ -53,7 +53,10 @@ class Interchange:
 
     def __init__(self, run: Run, data: Data, network: nn.Module) -> None:
         self._network = network.to("cpu", memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
-        self._samples = next(iter(data.evaluate("test", run.batch)))[0]
+        try:
+            self._samples = next(iter(data.evaluate("test", run.batch)))[0]
+        except (ValueError, OSError) as error:
+            raise DataError(f"{run.name}: {error}") from None
         self._carries_state = bool(run.data.unroll)
         with torch.no_grad(), _quiet():
             self._program, self._any_batch = self._follow()

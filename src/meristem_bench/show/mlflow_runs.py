@@ -38,7 +38,7 @@ class MlflowWriter:
         mark = self.mark(folder)
         known = str(read_json(mark)["run"]) if mark.exists() else None
         with _told():
-            self._run = mlflow.start_run(run_id=known, run_name=folder.path.name).info.run_id
+            self._run = mlflow.start_run(run_id=known, run_name=str(folder.path)).info.run_id
             self._client = mlflow.MlflowClient()
             if known is not None:
                 return max((each.step for each in self._client.get_metric_history(known, _LATEST)), default=0)

@@ -34,7 +34,7 @@ class WandbWriter:
             self._run = wandb.init(
                 id=name,
                 resume="allow",
-                name=folder.path.name,
+                name=str(folder.path),
                 config={"recipe": run.name, **run.settings},
                 dir=folder.path.resolve(),  # its service may have been started in another folder
                 settings=wandb.Settings(console="off", silent=True),  # the terminal is drawn on by ourselves

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import meristem
-from meristem.errors import MeristemError
+from meristem.errors import DataError, MeristemError
 from meristem_bench.cli import main
 from meristem_bench.data.arrays import Arrays
 from meristem_bench.data.text_bytes import TextBytes
@@ -109,6 +110,15 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path: Path) -> None
     with pytest.raises(MeristemError, match=r"something else than the network.*so a\.pt2 was not kept"):
         interchange.write_torch_export(tmp_path / "a.pt2")
     assert not list(tmp_path.iterdir())
+
+
+def test_data_that_cannot_be_read_are_one_sentence() -> None:
+    class Damaged(Arrays):
+        def evaluate(self, split: str, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+            raise ValueError("the file x is damaged")
+
+    with pytest.raises(DataError, match="digits: the file x is damaged"):
+        Interchange(digits(), Damaged(images().splits), OneSample())
 
 
 def test_outputs_of_another_shape_are_as_different_as_can_be() -> None:
