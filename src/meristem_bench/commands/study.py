@@ -114,7 +114,7 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
                 if ray is None:
                     failures += run_cases(study, waiting[study.source], int(args.jobs), graphs, progress)
                 else:
-                    failures += run_on_ray(study, waiting[study.source], graphs)
+                    failures += run_on_ray(study, waiting[study.source], graphs, progress)
         for study in studies:
             for note in measure_latencies(study):
                 print(note)

@@ -16,6 +16,7 @@ from typing import Any
 from meristem.errors import MeristemError
 from meristem_bench.studies.execution import grow_words, is_done, log_path
 from meristem_bench.studies.study import Case, Study
+from meristem_bench.studies.table_progress import TableProgress
 
 _POLL_SECONDS, _CONNECT_SECONDS = 1.0, 10.0
 _HOPELESS = 3  # deaths of a case's workers in a row without an epoch between them
@@ -47,7 +48,7 @@ def _check_reached(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
 
 
-def run_on_ray(study: Study, cases: Sequence[Case], graphs: Collection[str]) -> list[str]:
+def run_on_ray(study: Study, cases: Sequence[Case], graphs: Collection[str], table: TableProgress) -> list[str]:
     """Run each case in a worker of the cluster, as many at a time as it has room for; returns which failed, and why.
 
     A case asks for as many CPUs as it has threads, and for a GPU if it runs on one. When its worker dies, or the whole
@@ -56,13 +57,16 @@ def run_on_ray(study: Study, cases: Sequence[Case], graphs: Collection[str]) -> 
     import ray
 
     waiting, failures = list(cases), list[str]()
-    running = _Running(study, graphs)
+    running = _Running(study, graphs, table)
     try:
         while waiting or running.cases:
-            waiting = [case for case in waiting if not is_done(study, case, graphs)]
+            for case in [each for each in waiting if is_done(study, each, graphs)]:
+                waiting.remove(case)
+                table.end(case.arm)
             for case in waiting:
                 if study.can_start(case, unfinished=(*waiting, *running.cases.values())):
                     running.start(case)
+                    table.begin(case.arm)
                     print(f"started {case.title}  seed {case.seed}", flush=True)
             waiting = [case for case in waiting if case not in running.cases.values()]
             if not running.cases:  # direct designs whose grown network failed
@@ -78,11 +82,11 @@ def run_on_ray(study: Study, cases: Sequence[Case], graphs: Collection[str]) -> 
 class _Running:
     """The tasks of a study that have been given to Ray and have not ended."""
 
-    def __init__(self, study: Study, graphs: Collection[str]) -> None:
+    def __init__(self, study: Study, graphs: Collection[str], table: TableProgress) -> None:
         import ray
 
         self.cases: dict[Any, Case] = {}
-        self._study, self._graphs = study, graphs
+        self._study, self._graphs, self._table = study, graphs, table
         # Each case has a process of its own: threads, random numbers and what the user's code imports are not shared.
         self._remote = ray.remote(max_calls=1, max_retries=0)(_grow)
         self._deaths = Counter[Case]()
@@ -110,7 +114,7 @@ class _Running:
         try:
             code = ray.get(task)
         except RayTaskError as error:  # the user's own code may fail in any way
-            print(f"failed {name}", flush=True)
+            self._tell(case, failed=True)
             return f"{case.title} seed {case.seed} ({str(error).strip().splitlines()[-1]})"
         except RayError as error:
             self._deaths[case] = 1 if self._last_saved(case) > self._saved[case] else self._deaths[case] + 1
@@ -118,10 +122,14 @@ class _Running:
                 print(f"lost the worker of {name}; it goes on in another one", flush=True)
                 self.start(case)
                 return None
-            print(f"failed {name}", flush=True)
+            self._tell(case, failed=True)
             return f"{_HOPELESS} workers died one after the other ({type(error).__name__}), {see}"
-        print(f"{'failed' if code else 'finished'} {name}", flush=True)
+        self._tell(case, failed=bool(code))
         return see if code else None
+
+    def _tell(self, case: Case, failed: bool) -> None:
+        self._table.end(case.arm, failed)
+        print(f"{'failed' if failed else 'finished'} {case.title}  seed {case.seed}  ({self._table})", flush=True)
 
     def _last_saved(self, case: Case) -> int:
         path = self._study.folder(case).checkpoint
