@@ -600,3 +600,17 @@ def test_what_is_decided_by_numbers_is_no_width(seed: int) -> None:
     live = meristem.Live(model, space)
     live.apply(live.plan({"one": [0, 3, 5]}))
     assert model(x).shape == (3,)
+
+
+class FindsNothing(Detector):
+    """No score is above the bound: empty parts are joined to an empty whole."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.one(x))
+        scores = self.score(hidden)[:, 0]
+        found = [scores[scores > bound] for bound in (1e6, 1e7)]
+        return self.two(hidden).mean(0) + torch.cat(found).sum()
+
+
+def test_empty_parts_are_joined() -> None:
+    assert meristem.trace(FindsNothing(), torch.randn(16, 5)).full == {"one": 8}
