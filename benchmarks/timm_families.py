@@ -84,7 +84,7 @@ def stir(model: nn.Module) -> None:
     """Move what starts out constant: a comparison is blind to a branch that is multiplied by zero."""
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            if (isinstance(tensor, nn.Parameter) or "running_" in name) and tensor.max() == tensor.min():
+            if (isinstance(tensor, nn.Parameter) or "running_" in name) and bool((tensor == tensor.flatten()[0]).all()):
                 tensor.add_(0.1 * torch.randn_like(tensor))
 
 

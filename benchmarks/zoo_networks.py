@@ -18,12 +18,14 @@ Made = tuple[nn.Module, tuple[Any, ...]]  # a model, and the positional inputs o
 
 @dataclass(frozen=True)
 class Network:
-    """How a network is made. ``make`` is called with the arguments."""
+    """How a network is made: ``make`` is called with the arguments. It is compared in this precision and mode."""
 
     family: str
     name: str
     make: Callable[..., Made]
     arguments: dict[str, Any] = field(default_factory=dict)
+    precision: torch.dtype = torch.float64
+    training: bool = False
 
     def build(self) -> Made:
         return self.make(**self.arguments)
@@ -82,9 +84,11 @@ def of_transformers(model: str, config: str, inputs: str, sizes: dict[str, Any])
     return getattr(transformers, model)(made), INPUTS[inputs]()
 
 
-def _hf(name: str, model: str, config: str, inputs: str, sizes: dict[str, Any]) -> Network:
+def _hf(
+    name: str, model: str, config: str, inputs: str, sizes: dict[str, Any], precision: torch.dtype = torch.float64
+) -> Network:
     arguments = {"model": model, "config": config, "inputs": inputs, "sizes": sizes}
-    return Network("transformers", name, of_transformers, arguments)
+    return Network("transformers", name, of_transformers, arguments, precision)
 
 
 _T5 = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0}
@@ -141,7 +145,7 @@ TRANSFORMERS = (
     _hf("gemma", "GemmaForCausalLM", "GemmaConfig", "tokens", FEW_KEYS),
     _hf("phi", "PhiForCausalLM", "PhiConfig", "tokens", SIZES),
     _hf("falcon", "FalconForCausalLM", "FalconConfig", "tokens", {**SIZES, "new_decoder_architecture": False}),
-    _hf("mixtral", "MixtralForCausalLM", "MixtralConfig", "tokens", {**FEW_KEYS, **_MOE}),
+    _hf("mixtral", "MixtralForCausalLM", "MixtralConfig", "tokens", {**FEW_KEYS, **_MOE}, torch.float32),
     _hf("mamba", "MambaForCausalLM", "MambaConfig", "tokens", {**SIZES, "state_size": 4}),
     _hf("t5", "T5ForConditionalGeneration", "T5Config", "sequence to sequence", _T5),
     _hf("bart", "BartForConditionalGeneration", "BartConfig", "sequence to sequence", _BART),
@@ -303,20 +307,22 @@ MONAI = (
 # --- segmentation-models-pytorch ------------------------------------------------------------------------------------
 
 
-def of_smp(model: str) -> Made:
+def of_smp(model: str, size: int) -> Made:
     import segmentation_models_pytorch as smp
 
-    return getattr(smp, model)("resnet18", encoder_weights=None, classes=3), (image(64),)
+    return getattr(smp, model)("resnet18", encoder_weights=None, classes=3), (image(size),)
 
 
-_SMP = ("Unet", "UnetPlusPlus", "FPN", "PSPNet", "DeepLabV3Plus", "Linknet", "MAnet", "PAN")
-SMP = tuple(Network("segmentation-models-pytorch", name, of_smp, {"model": name}) for name in _SMP)
+_SMP = {"Unet": 64, "UnetPlusPlus": 64, "FPN": 64, "PSPNet": 64, "DeepLabV3Plus": 64, "Linknet": 64, "MAnet": 64}
+_SMP |= {"PAN": 128}  # it pools what is left of an image three times
+_SMP_FAMILY = "segmentation-models-pytorch"
+SMP = tuple(Network(_SMP_FAMILY, name, of_smp, {"model": name, "size": size}) for name, size in _SMP.items())
 
 # --- torchvision ----------------------------------------------------------------------------------------------------
 
 
 def of_torchvision_detection(model: str, sizes: dict[str, Any]) -> Made:
-    """A detector with a target, so that it also runs in training mode; in evaluation mode it finds nothing likely."""
+    """A detector with targets, so that it runs in training mode; in evaluation mode it finds nothing likely."""
     from torchvision.models import detection
 
     made = getattr(detection, model)(weights=None, weights_backbone=None, num_classes=4, **sizes)
@@ -331,10 +337,12 @@ def of_torchvision_video(model: str, shape: tuple[int, ...]) -> Made:
 
 
 _SMALL = {"min_size": 96, "max_size": 96}
+_ALL_BOXES = {"rpn_batch_size_per_image": 10**6, "box_batch_size_per_image": 10**6}  # instead of some at random
 
 
 def _detector(name: str, sizes: dict[str, Any]) -> Network:
-    return Network("torchvision detection", name, of_torchvision_detection, {"model": name, "sizes": sizes})
+    arguments = {"model": name, "sizes": sizes}
+    return Network("torchvision detection", name, of_torchvision_detection, arguments, training=True)
 
 
 def _video(name: str, shape: tuple[int, ...]) -> Network:
@@ -342,12 +350,12 @@ def _video(name: str, shape: tuple[int, ...]) -> Network:
 
 
 TORCHVISION = (
-    _detector("fasterrcnn_mobilenet_v3_large_320_fpn", _SMALL),
+    _detector("fasterrcnn_mobilenet_v3_large_320_fpn", {**_SMALL, **_ALL_BOXES}),
     _detector("retinanet_resnet50_fpn", _SMALL),
     _detector("fcos_resnet50_fpn", _SMALL),
     _detector("ssdlite320_mobilenet_v3_large", {}),
     _video("r3d_18", (4, 32, 32)),
-    _video("s3d", (16, 64, 64)),
+    _video("s3d", (14, 224, 224)),
 )
 
 # --- x-transformers -------------------------------------------------------------------------------------------------

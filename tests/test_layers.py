@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ LIBRARY = (
     ("cost", "distributed"),
     ("tracing", "surgery", "control"),
     ("gating",),
-    ("history", "io"),
+    ("history", "io", "scalars"),
     ("methods",),
     ("grower", "grower_checks", "grower_text", "growth"),
     ("testing",),
@@ -63,7 +64,7 @@ PURE = 1  # the highest level that strangers may import, too
 STARTS_THE_COMMAND = "meristem.__main__"
 STANDALONE = ("meristem_bench.models", "meristem_bench.data")
 THIRD_PARTY = frozenset({"torch", "numpy", "safetensors"})
-INTEGRATED = frozenset({"lightning", "transformers", "accelerate"})  # each by the file of its name
+INTEGRATED = frozenset({"lightning", "transformers", "accelerate", "huggingface_hub"})  # each by the file of its name
 PLOTTING = frozenset({"matplotlib", "seaborn", "plotly"})
 
 GROWER_FAN_OUT = 15
@@ -312,6 +313,28 @@ def test_modules_are_reached_through_the_front(name: str) -> None:
 def test_the_front_has_what_it_promises() -> None:
     assert sorted(set(meristem.__all__)) == sorted(meristem.__all__)
     assert all(hasattr(meristem, name) for name in meristem.__all__)
+
+
+_WHAT_IS_IMPORTED = """
+import sys
+import numpy, safetensors.torch, torch
+before = set(sys.modules)
+import meristem
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_the_front_brings_little_beside_torch() -> None:
+    """`import meristem` is quick on top of torch: counted in modules, because seconds depend on the machine."""
+    listed = subprocess.run([sys.executable, "-c", _WHAT_IS_IMPORTED], capture_output=True, text=True, check=True)
+    modules = listed.stdout.split()
+    own = [name for name in modules if name.partition(".")[0] == "meristem"]
+    others = [name for name in modules if name not in own and "cython" not in name]
+    assert {name.partition(".")[0] for name in others} <= {"numpy", "torch", *sys.stdlib_module_names}
+    slow = ("torch._dynamo", "torch._inductor", "torch.onnx", "torch.export", "torch.utils.tensorboard")
+    assert not [name for name in others if name.startswith(slow)]
+    assert len(own) < 200
+    assert len(others) < 40
 
 
 # --- every complaint is made where it should be, and only there -----------------------------------------------------

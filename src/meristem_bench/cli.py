@@ -73,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="take the network out of a run, finished or not")
     export.add_argument("run_folder", metavar="RUN", help="the folder of a run")
     export.add_argument("--out", metavar="DIR", required=True, help="where the network goes")
+    export.add_argument("--onnx", action="store_true", help="write it as ONNX too, checked against ONNX Runtime")
+    export.add_argument("--torch-export", action="store_true", help="write it as torch.export does too, checked")
     _add_rerun_flags(export)
     export.set_defaults(command="export:export", set=[])
     data = commands.add_parser("data", help="fetch a data set from its official home")
@@ -126,6 +128,8 @@ def _add_grow(grow: argparse.ArgumentParser) -> None:
         "--processes", metavar="N", help="share every batch among N processes; or start this command by torchrun"
     )
     grow.add_argument("--tensorboard", action="store_true", help="write graphs for TensorBoard too, as the run goes")
+    grow.add_argument("--wandb", action="store_true", help="send them to Weights & Biases, as its own settings say")
+    grow.add_argument("--mlflow", action="store_true", help="send them to MLflow, as its own settings say")
     grow.add_argument("--plain", action="store_true", help="on a terminal: one line instead of bars for the widths")
     grow.set_defaults(command="grow:grow")
 
@@ -143,8 +147,11 @@ def _add_sweep(sweep: argparse.ArgumentParser) -> None:
     sweep.add_argument("--out", metavar="DIR", help="the folder of all runs (default: runs/RECIPE-sweep)")
     sweep.add_argument("--seeds", metavar="N", default="1", help="run N seeds of everything, from --seed on")
     _add_jobs(sweep)
+    sweep.add_argument(
+        "--ray", metavar="ADDRESS", nargs="?", const="", help="run them on a Ray cluster (default: one on this machine)"
+    )
     _add_report(sweep)
-    sweep.set_defaults(command="study:sweep", tensorboard=False)
+    sweep.set_defaults(command="study:sweep")
 
 
 def _add_simulate(simulate: argparse.ArgumentParser) -> None:

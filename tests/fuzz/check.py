@@ -19,12 +19,15 @@ import meristem
 from fuzz.recipe import Recipe, build
 from meristem import Live, Space
 from meristem.testing import masked_reference
-from meristem.tracing.model_copy import tensors_in
+from meristem.tracing.model_copy import copy_with, tensors_in
 
 OUTPUT_TOLERANCE = 1e-9  # relative to the largest value
 GRADIENT_TOLERANCE = 1e-6
 _NOT_COUNTED_BY_TORCH = {  # flops by the shapes of the arguments
     torch.ops.aten._trilinear: lambda one, form, two, *_, **__: 2 * one[0] * math.prod(form),
+    torch.ops.aten.mv: lambda matrix, vector, *_, **__: 2 * math.prod(matrix),
+    torch.ops.aten.dot: lambda one, two, *_, **__: 2 * math.prod(one),
+    torch.ops.aten.vdot: lambda one, two, *_, **__: 2 * math.prod(one),
     torch.ops.aten._cdist_forward: lambda rows, others, *_, **__: 2 * math.prod(rows) * others[-2],
 }
 NOISE = 1e-8  # a gradient that is zero in theory is rounding noise in both
@@ -110,6 +113,7 @@ def _compare_numbers(live: Live, full: nn.Module, inputs: tuple[Any, ...]) -> No
         reference = masked_reference(full, live.space, live.masks, inputs)
     except Exception as error:
         raise DefectError("the reference raises", _said(error)) from error
+    before = {name: buffer.clone() for name, buffer in live.model.named_buffers()}
     try:
         outputs = tensors_in(live.model(*inputs))
     except Exception as error:
@@ -119,6 +123,8 @@ def _compare_numbers(live: Live, full: nn.Module, inputs: tuple[Any, ...]) -> No
             _near("output", got, expected, OUTPUT_TOLERANCE, f"output {number} at {live.widths}")
     if all(out.isfinite().all() for out in reference.outputs):
         _compare_gradients(live, outputs, reference)
+    for name, buffer in live.model.named_buffers():  # the full model keeps what it has counted so far, too
+        buffer.copy_(before[name])
 
 
 def _compare_gradients(live: Live, outputs: Sequence[Tensor], reference: Any) -> None:
@@ -132,8 +138,6 @@ def _compare_gradients(live: Live, outputs: Sequence[Tensor], reference: Any) ->
         raise DefectError("the live network raises", f"{_said(error)} in the backward pass at {live.widths}") from error
     reference.backward(cotangents)
     for name, parameter in live.model.named_parameters():
-        if not parameter.requires_grad:
-            continue
         positions = np.ix_(*[live.positions(axis) for axis in live.space.axes(name)])
         full, nothing = reference.parameters[name].grad, torch.zeros_like(parameter)
         expected = nothing if full is None else full[positions]
@@ -164,7 +168,7 @@ def _compare_counts(live: Live, inputs: tuple[Tensor, ...]) -> None:
 
 def _counted_flops(model: nn.Module, inputs: tuple[Tensor, ...]) -> int | None:
     """What torch counts on the meta device; None if a module keeps tensors that do not go there."""
-    on_meta = copy.deepcopy(model).eval().to("meta")
+    on_meta = copy_with(model, lambda _, tensor: tensor.detach().to("meta"), meta=True).eval()
     try:
         with (
             FlopCounterMode(display=False, custom_mapping=_NOT_COUNTED_BY_TORCH) as counter,

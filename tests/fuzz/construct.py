@@ -27,6 +27,8 @@ class Construct:
     | CD DC C2D .. | a layer between so many channels; ``plain_CD`` is one that ``call`` computes        |
     | norm act     | a norm of C channels; an activation function                                        |
     | ix up        | what goes before a slice of channels; what lets a vector of channels meet ``h``     |
+    | pool back    | what makes a vector of an image; what lets a vector for each sample meet ``h``      |
+    | M            | C + D                                                                               |
 
     ``width``, ``length`` and ``to`` say what ``h`` is afterwards, ``when`` where the construct fits.
     """

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 NOT_COVERED: Mapping[str, str] = MappingProxyType(
     {
-        # The masked reference replays with gradients what the model computes under torch.no_grad(): only it is wrong.
-        "without_gradient": "0 F layer_act:0 without_gradient:0",
+        # Whether the sum of two widths is even: it is in each of the trials.
+        "if_even": "93 S layer_act:394315352 dense:1681135917 if_even:1579948756",
     }
 )

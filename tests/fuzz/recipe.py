@@ -18,12 +18,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
+from fuzz.attending import ATTENTION
 from fuzz.constants import CONSTANTS
 from fuzz.construct import FLAT, IMAGE, SEQUENCE, Construct
 from fuzz.control import CONTROL
+from fuzz.helpers import HELPERS
 from fuzz.layers import LAYERS
 from fuzz.moves import MOVES, REDUCTIONS
+from fuzz.positions import POSITIONS
 from fuzz.sharing import SHARING
+from fuzz.vision import VISION
+from fuzz.wiring import WIRING
 from fuzz.writes import WRITES
 
 FAMILIES: Mapping[str, Mapping[str, Construct]] = MappingProxyType(
@@ -35,12 +40,19 @@ FAMILIES: Mapping[str, Mapping[str, Construct]] = MappingProxyType(
         "constants": CONSTANTS,
         "control": CONTROL,
         "sharing": SHARING,
+        "positions": POSITIONS,
+        "attention": ATTENTION,
+        "wiring": WIRING,
+        "vision": VISION,
     }
 )
 GRAMMAR: Mapping[str, Construct] = MappingProxyType(
     {name: c for family in FAMILIES.values() for name, c in family.items()}
 )
-_WEIGHTS = {"layers": 6, "moves": 3, "reductions": 1, "writes": 2, "constants": 2, "control": 1, "sharing": 1}
+_WEIGHTS = {
+    **{"layers": 6, "moves": 3, "reductions": 1, "writes": 2, "constants": 2, "control": 1, "sharing": 1},
+    **{"positions": 1, "attention": 2, "wiring": 2, "vision": 3},
+}
 _WIDTHS = (4, 6, 8, 9)
 _WIDEST = 24
 
@@ -144,6 +156,8 @@ class Source:
         names["g"] = rng.choice([part for part in range(2, width + 1) if width % part == 0])
         names["n"] = rng.choice((f"h.shape[{place}]", f"h.shape[{place}]", f"h.size({place})", str(width)))
         names["ix"] = "..., " if self.domain == SEQUENCE else ":, "
+        names["M"] = width + names["D"]
+        names["pool"], names["back"] = (".mean((2, 3))", "[..., None, None]") if self.domain == IMAGE else ("", "")
         names["up"] = ".view(-1, 1, 1)" if self.domain == IMAGE else ""
         names["call"] = "F.conv2d" if self.domain == IMAGE else "F.linear"
         names["act"] = rng.choice(("torch.relu", "torch.tanh", "F.gelu", "F.silu", "torch.sigmoid"))
@@ -183,6 +197,7 @@ _GLOBALS = {
     "np": np,
     "parametrizations": parametrizations,
     "torch": torch,
+    **HELPERS,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from two_ranks import on_two_ranks
 library("lightning")
 from lightning.pytorch import Callback, Trainer  # noqa: E402
 from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint  # noqa: E402
+from lightning.pytorch.loggers import CSVLogger  # noqa: E402
 
 from meristem.integrations.lightning import GrowerCallback  # noqa: E402
 
@@ -86,10 +88,9 @@ class Run:
             callbacks=[self.growing, self.losses, *callbacks],
             default_root_dir=folder,
             accelerator="cpu",
-            logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            **{"max_epochs": EPOCHS, **more},
+            **{"max_epochs": EPOCHS, "logger": False, **more},
         )
 
     def fit(self, path: Path | None = None) -> Run:
@@ -280,3 +281,17 @@ def test_two_processes(tmp_path: Path) -> None:
     """Lightning's wrapper follows, and a run that is resumed ends with the same bits on both ranks."""
     found = on_two_ranks(TWO_RANKS, ON_EACH, tmp_path)
     assert found == {"wrapper": "DistributedDataParallel", "alike": [True, True, True], "moved": True}
+
+
+def test_the_loggers_of_the_trainer_are_told_what_a_record_holds(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, name="a", version=0)
+    run = Run(tmp_path, logger=logger).fit()
+    rows = list(csv.DictReader((tmp_path / "a/version_0/metrics.csv").read_text().splitlines()))
+    told = [row for row in rows if row["cost/params_frac"]]
+    assert [int(row["step"]) for row in told] == [STEPS * (epoch + 1) for epoch in range(EPOCHS)]
+    records = run.growing.grower.records
+    for row, record in zip(told, records, strict=True):
+        assert float(row["cost/params_frac"]) == pytest.approx(record["params_frac"])
+        group, width = next(iter(record["widths"].items()))
+        assert float(row[f"width/{group}"]) == pytest.approx(width / run.growing.grower.space.full[group])
+    assert not [name for name in rows[0] if name.startswith("metrics/")], "those are the module's own to log"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,94 @@ def test_a_wrong_live_model_is_noticed(name: str, space_of) -> None:
         next(p for p in model.parameters() if p.dim() > 1).flatten()[0].add_(1e-3)
     with pytest.raises(AssertionError, match="off by"):
         assert_is_masked_reference(live, full, inputs)
+
+
+def test_frozen_parameters_have_no_gradient() -> None:
+    full = Between(lambda x, n: torch.tanh(x)).double()
+    full.two.bias.requires_grad_(False)
+    inputs = (X.double(),)
+    live = Live(copy.deepcopy(full), meristem.trace(full, inputs))
+    go(live, {"one": [1, 2, 6]})
+    assert_is_masked_reference(live, full, inputs)
+    assert live.model.two.bias.grad is None
+
+
+# --- what models keep from torch's gradients ------------------------------------------------------------------------
+
+
+class Sign(torch.autograd.Function):
+    """The sign, passed over on the way back."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, temperature: float) -> Tensor:
+        return x.sign()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return 0.5 * gradient, None
+
+
+class OwnSoftmax(torch.autograd.Function):
+    """A softmax across units; the other units must not take part in it."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        y = x.softmax(1)
+        context.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        (y,) = context.saved_tensors
+        return y * (gradient - (gradient * y).sum(1, keepdim=True))
+
+
+def scaled_without_gradient(x: Tensor, n: int) -> Tensor:
+    with torch.no_grad():
+        scale = torch.sigmoid(x).square()
+    return x * scale
+
+
+def written_without_gradient(x: Tensor, n: int) -> Tensor:
+    x = x * 1
+    part = x[:1]
+    with torch.no_grad():
+        part.mul_(2)
+        x.add_(torch.tanh(x))
+    return x * part.sum(0)
+
+
+def gradient_in_the_midst(x: Tensor, n: int) -> Tensor:
+    with torch.no_grad():
+        y = x * 2
+        with torch.enable_grad():
+            z = torch.tanh(x)
+    return y * z + x.detach()
+
+
+@torch.inference_mode()
+def inferred(x: Tensor) -> Tensor:
+    return torch.tanh(x)
+
+
+KEPT_BACK = {
+    "no_grad": scaled_without_gradient,
+    "written under no_grad": written_without_gradient,
+    "enable_grad": gradient_in_the_midst,
+    "inference mode": lambda x, n: x * inferred(x).sum(0).clone(),
+    "straight through": lambda x, n: Sign.apply(x, 1.0) * x,
+    "an own softmax": lambda x, n: OwnSoftmax.apply(x),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_BACK)
+def test_what_has_no_gradient_or_one_of_its_own(name: str) -> None:
+    full = Between(KEPT_BACK[name]).double()
+    inputs = (X.double(),)
+    live = Live(copy.deepcopy(full), meristem.trace(full, inputs))
+    assert live.widths == {"one": 8}
+    go(live, {"one": [1, 2, 6]})
+    assert_is_masked_reference(live, full, inputs)
 
 
 # --- what models do to tensors in place -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from meristem.grower import Grower
 from meristem.grower_checks import as_method
 from meristem.integrations.common import LetPass, as_dtype
 from meristem.io import state
+from meristem.scalars import scalars
 from meristem.surgery.live import Live
 from meristem.tracing.trace import trace
 
@@ -41,7 +42,8 @@ class GrowerCallback(Callback):
     Checkpoints of the Trainer hold the state of the grower, and ``fit(ckpt_path=...)`` on a module built anew goes on
     from there. ``test``, ``validate`` and ``predict`` after ``fit`` use the network as it has grown, and with
     ``ckpt_path`` that of the checkpoint. The averages of Lightning's ``WeightAveraging`` follow. ``callback.grower`` is
-    the grower, ``callback.grower.export()`` the plain network.
+    the grower, ``callback.grower.export()`` the plain network. What a record tells of cost, widths and scores goes to
+    the loggers of the Trainer, by the names that :func:`meristem.scalars.scalars` gives it.
     """
 
     def __init__(
@@ -147,7 +149,10 @@ class GrowerCallback(Callback):
     def _step(self, trainer: Trainer) -> None:
         if not self.grower.finished:
             numbers = {name: float(value) for name, value in trainer.callback_metrics.items() if value.numel() == 1}
-            self.grower.step(**numbers)
+            record = self.grower.step(**numbers)
+            points = scalars({**record, "metrics": {}}, self.grower.space)  # the Trainer logs its metrics itself
+            for logger in trainer.loggers:
+                logger.log_metrics(points, step=trainer.global_step)
 
     def _network(self, pl_module: LightningModule) -> nn.Module:
         if self._module:

@@ -34,8 +34,9 @@ _FORMAT = "meristem-architecture-1"
 def export(live: Live, gates: Gates | None = None, shut: Collection[str] = ()) -> nn.Module:
     """Return a deep copy of the live model as it is now: original classes, gates folded into the weights, no hooks.
 
-    In evaluation mode it computes what the live model computes. Gradients are not copied. ``shut`` are the depth groups
-    of live blocks that do not take part: they are left out. The config of a model of transformers says its sizes.
+    In evaluation mode it computes what the live model computes. Gradients are not copied, nor is the way back from what
+    modules have kept of a forward pass. ``shut`` are the depth groups of live blocks that do not take part: they are
+    left out. The config of a model of transformers says its sizes.
     """
     plain = _plain(live, gates, shut)
     describe_in_config(plain, live)
@@ -66,8 +67,10 @@ def check_copyable(model: nn.Module) -> None:
 
 
 def _copy(model: nn.Module) -> nn.Module:
+    computed = [place.read() for places in held_tensors(model).values() for place in places[:1]]
+    memo = {id(tensor): tensor.detach().clone() for tensor in computed if tensor.grad_fn is not None}
     try:
-        plain = copy.deepcopy(model)
+        plain = copy.deepcopy(model, memo)
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise SurgeryError(f"the model cannot be copied, so it cannot be exported: {reason}") from None
@@ -87,9 +90,10 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Colle
         path, leaf = split_path(name)
         tensor = getattr(plain.get_submodule(path), leaf)
         tensors[name] = tensor.detach().to("cpu").contiguous().clone()
+    written = {name: _as_real(tensor) for name, tensor in tensors.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": _FORMAT}))
+        replace_file(folder / WEIGHTS, lambda path: save_file(written, path, metadata={"format": _FORMAT}))
         architecture = {**_architecture(live, tensors, absent), "weights_sha256": _digest(folder / WEIGHTS)}
         text = json.dumps(architecture, indent=1)
         replace_file(folder / ARCHITECTURE, lambda path: path.write_text(text, encoding="utf-8"))
@@ -97,6 +101,11 @@ def save(live: Live, folder: str | Path, gates: Gates | None = None, shut: Colle
         raise FileError(
             f"the network cannot be written to {folder} ({error}); free some space or give another"
         ) from None
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    """Numbers that safetensors has no type for, as pairs of real ones."""
+    return torch.view_as_real(tensor) if tensor.dtype is torch.complex128 else tensor
 
 
 def _digest(path: Path) -> str:
@@ -266,6 +275,9 @@ def read_files(folder: Path) -> tuple[Any, dict[str, Tensor]]:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         raise FileError(f"{folder / WEIGHTS} is damaged ({error}); save it again") from None
+    for name, entry in architecture["tensors"].items():
+        if entry["dtype"] == "complex128" and name in weights:
+            weights[name] = torch.view_as_complex(weights[name])
     if architecture.get("weights_sha256") not in (None, _digest(folder / WEIGHTS)):
         raise FileError(f"{folder / WEIGHTS} is damaged, or not the one {ARCHITECTURE} was written with; save it again")
     return architecture, weights

@@ -22,6 +22,14 @@ class Place:
     attribute: str
     keys: tuple[Any, ...]
 
+    def read(self) -> Tensor:
+        """The tensor that is there."""
+        value = vars(self.owner)[self.attribute]
+        for key in self.keys:
+            value = value[key]
+        assert isinstance(value, Tensor)
+        return value
+
     def write(self, tensor: Tensor) -> None:
         """Put another tensor there. Lists and dicts stay the same objects."""
         attributes = vars(self.owner)

@@ -22,6 +22,7 @@ from meristem.space.absent_blocks import leave_out
 from meristem.space.arrays import BoolArray, IntArray
 from meristem.space.axis import Axis
 from meristem.space.space import Space
+from meristem.testing.applied_functions import AppliedFunction, Apply, followed
 from meristem.tracing.labelled_run import LabelledRun
 from meristem.tracing.labels import Dim
 from meristem.tracing.model_call import call_of
@@ -44,7 +45,7 @@ _DRAWS = (made_of_constants, drawn)  # what makes random numbers, among other th
 class Reference:
     """Outputs of the masked full-size model (those that count, see `trace`), and its full-size parameters.
 
-    After ``backward`` these have gradients.
+    After ``backward`` these have gradients, but for those that are frozen.
     """
 
     outputs: list[Tensor]
@@ -69,8 +70,8 @@ def masked_reference(
     that the model was traced with.
     """
     parameters = {name: tensor.detach().clone() for name, tensor in named_tensors(model)}
-    for name, _ in model.named_parameters():
-        parameters[name].requires_grad_()
+    for name, parameter in model.named_parameters():
+        parameters[name].requires_grad_(parameter.requires_grad)
     full = copy_with(model, lambda name, _: parameters[name].detach().clone(), meta=False).train(model.training)
     for group, block in space.blocks.items():
         if not masks[group][0]:
@@ -78,9 +79,11 @@ def masked_reference(
     own = own_ops(rules)
     replay = _Replay(full, space, masks, parameters, scales or {}, own)
     run = replay.run = LabelledRun(full, replay.observations, own, meta=None, listener=replay.record)
-    outputs = run.execute(call_of(full, inputs, {}, space.carried, space.outputs))
-    for step in replay.steps:  # afterwards, because inside the run torch records no gradients
-        replay.step(step)
+    with followed(replay.apply):
+        outputs = run.execute(call_of(full, inputs, {}, space.carried, space.outputs))
+    for step in replay.steps:  # afterwards, because inside the run operations come without their gradients
+        with torch.set_grad_enabled(step.differentiated):
+            replay.step(step)
     return Reference([replay.value(out) for out in outputs], parameters)
 
 
@@ -122,7 +125,7 @@ class _Replay:
         self._drawn: dict[int, Tensor] = {}
         self._numbers = {(each.where, each.number): each.factor(masks) for each in space.numbers}
         self._factors: dict[tuple[int, float], float] = {}  # by step and number of the full model
-        self.steps: list[ExecutedOp] = []
+        self.steps: list[ExecutedOp | AppliedFunction] = []
 
     def _leaves(self, axis: Axis) -> list[IntArray]:
         return [  # without blocks: an absent one is not there at all
@@ -163,7 +166,22 @@ class _Replay:
         if torch.Tag.nondeterministic_seeded in step.func.tags and OPS.get(name, UNLISTED).rule in _DRAWS:
             self._drawn[id(step)] = step.outs.clone()
 
-    def step(self, step: ExecutedOp) -> None:
+    def apply(self, apply: Apply, arguments: Sequence[Any]) -> Any:
+        """Note a function with a backward pass of its own as one step, instead of what it consists of."""
+        first = len(self.steps)
+        outs = apply(*arguments)
+        self.steps[first:] = [AppliedFunction(apply, arguments, outs, torch.is_grad_enabled())]
+        return outs
+
+    def step(self, step: ExecutedOp | AppliedFunction) -> None:
+        if isinstance(step, ExecutedOp):
+            self._step(step)
+            return
+        arguments = tree_map(self._argument, step.arguments)
+        live = [self._compact(value, original) for value, original in zip(arguments, step.arguments, strict=True)]
+        self._keep(step.outs, self._spread_all(step.apply(*live), step.outs), masked=False)
+
+    def _step(self, step: ExecutedOp) -> None:
         outs: Any
         args, kwargs = tree_map(self._argument, (step.arguments, step.kwargs))
         name = step.func.overloadpacket.__name__
@@ -197,7 +215,9 @@ class _Replay:
         if written_to is not None:  # views of it, and what it is a view of, must see what is written
             assert isinstance(outs, Tensor)
             outs = written_to.copy_(self._masked(outs, self.run.dims(step.outs)))
-        self._keep(step, outs, masked=in_place or step.func.is_view)
+        self._keep(step.outs, outs, masked=in_place or step.func.is_view)
+        for written in written_tensors(step.func, signature(step.func).by_name(step.arguments, step.kwargs)):
+            self._write_through(written)
 
     def _is_buffer(self, original: Any) -> bool:
         return isinstance(original, Tensor) and id(original) in self._names and not isinstance(original, nn.Parameter)
@@ -237,15 +257,13 @@ class _Replay:
                     result[at] = result[at] * factor.view(shape)
         return result
 
-    def _keep(self, step: ExecutedOp, outs: Any, *, masked: bool) -> None:
+    def _keep(self, original_outs: Any, outs: Any, *, masked: bool) -> None:
         """Remember results; ``masked`` ones stay the same tensors, because they may share their memory."""
-        originals = [out for out in _flat(step.outs) if isinstance(out, Tensor)]
+        originals = [out for out in _flat(original_outs) if isinstance(out, Tensor)]
         for original, replayed in zip(originals, [out for out in _flat(outs) if isinstance(out, Tensor)], strict=True):
             mask = replayed.is_floating_point() and not masked
             value = self._masked(replayed, self.run.dims(original)) if mask else replayed
             self._values[id(original)] = (original, value)
-        for written in written_tensors(step.func, signature(step.func).by_name(step.arguments, step.kwargs)):
-            self._write_through(written)
 
     def _write_through(self, written: Tensor) -> None:
         """What an operation in place has made of one tensor is in those that share its memory, too."""
@@ -263,7 +281,10 @@ class _Replay:
             at = _places(tensor, memory)
             blank = value.new_zeros(len(memory))
             whole = blank.index_put((at,), value).index_put((to,), new.to(value.dtype))
-            self._values[key] = (tensor, whole[at])
+            if torch.is_grad_enabled():
+                self._values[key] = (tensor, whole[at])
+            else:  # as torch does it: other numbers, the same way back
+                value.copy_(whole[at])
 
     def _on_live_positions(self, step: ExecutedOp, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation on live positions only, then put its results back at full size."""
@@ -276,8 +297,7 @@ class _Replay:
             rows = (np.ones(normed.shape[1], dtype=np.bool_) if live is None else live).reshape(args[6], -1).any(axis=1)
             compact[4], compact[6] = compact[0].shape[1], int(rows.sum())
         outs = step.func(*compact, **kwargs)
-        flat = iter([self._spread(out, original) for out, original in zip(_flat(outs), _flat(step.outs), strict=True)])
-        return tree_map(lambda _: next(flat), outs)
+        return self._spread_all(outs, step.outs)
 
     def _compact(self, value: Any, original: Any) -> Any:
         if not isinstance(original, Tensor):
@@ -288,7 +308,14 @@ class _Replay:
                 value = value.index_select(at, torch.from_numpy(np.flatnonzero(live)))
         return value
 
-    def _spread(self, value: Tensor, original: Tensor) -> Tensor:
+    def _spread_all(self, outs: Any, originals: Any) -> Any:
+        """Results at full size again, with zeros where nothing is alive."""
+        flat = iter([self._spread(out, original) for out, original in zip(_flat(outs), _flat(originals), strict=True)])
+        return tree_map(lambda _: next(flat), outs)
+
+    def _spread(self, value: Any, original: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
         if value.shape == original.shape:
             return value
         for at, dim in enumerate(self.run.dims(original)):

@@ -55,10 +55,9 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """One labelled run of a model. What it learns goes to ``observations``.
 
     ``own`` are operations of the user's. With ``meta`` it is a run on the meta device, which has shapes but no numbers:
-    there operations return what ``meta`` says.
-    With ``counting`` it records cost terms. With ``expected`` it is strict: an operation that its rule cannot handle is
-    an error, as is anything that differs from the full run. Without, such an operation counts as unknown. ``listener``
-    is called after every operation.
+    there operations return what ``meta`` says. With ``counting`` it records cost terms. With ``expected`` it is strict:
+    an operation that its rule cannot handle is an error, as is anything that differs from the full run. Without, such
+    an operation counts as unknown. ``listener`` is told of every operation, and whether gradients are recorded there.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._replay.takes_over = not self._context.counting and not self._observations.watched
         self.calls += 1
         with (
-            torch.no_grad(),
+            torch.set_grad_enabled(self._listener is not None),
             _fast_attention_off(),
             compiler_off(),
             self._module_calls.followed(None if self._replay is None else self._replay.layer),
@@ -228,7 +227,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
         self._last.executed([*arguments.values(), *tensors])
         if self._listener is not None:
-            self._listener(ExecutedOp(func, args, kwargs, outs, self._context.where))
+            self._listener(ExecutedOp(func, args, kwargs, outs, self._context.where, torch.is_grad_enabled()))
         return outs
 
     def _rule(self, op: Op, known_as: str, called: Signature, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:

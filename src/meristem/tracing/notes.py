@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from meristem.tracing.broadcast_sums import SUM_WHAT_IS_ONE, broadcast_letters
 from meristem.tracing.expected import Expected
 from meristem.tracing.module_scope import ModuleScope
 from meristem.tracing.observations import NUMBER_OF_A_SIZE, OpError
@@ -43,6 +44,9 @@ class Notes:
         elif not self._expected.repetition.called(call):
             self._context.where = str(call)
             raise self.failure("the code takes another way there", arguments)
+        if name in SUM_WHAT_IS_ONE:
+            self._context.where = str(call)
+            self.numbers(("broadcast", *broadcast_letters(name, arguments)), arguments)
 
     def literal(self, numbers: Numbers) -> None:
         """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""

@@ -31,13 +31,17 @@ _NUMBERS, _WINDOWS = frozenset(_NUMBER_NAMES.split()), frozenset(_WINDOW_NAMES.s
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ExecutedOp:
-    """An operation that was executed, with the real tensors of its arguments and results, and the module it ran in."""
+    """An operation that was executed, with the real tensors of its arguments and results, and the module it ran in.
+
+    ``differentiated``: torch records gradients there, if the run as a whole lets it.
+    """
 
     func: Any
     arguments: Any
     kwargs: Any
     outs: Any
     where: str
+    differentiated: bool
 
 
 @cache

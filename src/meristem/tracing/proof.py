@@ -1,7 +1,8 @@
 """The proof: before a group is called free, reduced copies of the model are run. What fails is pinned, with the reason.
 
 Where the failure may be due to code that has one width for heads and for what it reads, heads are tied to that width
-first (``view_ties.py``).
+first (``view_ties.py``); where a group fails alone but not together with others of as many units, these are tied
+(``width_ties.py``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from meristem.tracing.reduced_run import Failure, Masks, ReducedRuns, Sizes
 from meristem.tracing.resolve import resolve
 from meristem.tracing.trials import guilty, trial_masks
 from meristem.tracing.view_ties import ViewTies
+from meristem.tracing.width_ties import tie_widths
 
 _ROUNDS = 400  # a proof that needs more corrections than this is given up: everything is pinned
 
@@ -85,6 +87,12 @@ class Proof:
             return
         if self._width_ties.untie(others):
             return  # without them fewer are to blame
+        alone = self._failure_of_one(grouping, sizes, masks, failure, blamed) if len(blamed) > 1 else None
+        if alone is not None:
+            self._correct(grouping, sizes, *alone)
+            return
+        if len(blamed) == 1 and self._tie_widths(grouping, sizes, masks, failure, *blamed):
+            return
         self._ties.untie(layers)
         self._hints.untied(layers)
         if failure.message == NUMBER_OF_A_SIZE:
@@ -105,6 +113,28 @@ class Proof:
             return again is not None and again.where == failure.where
 
         return fails
+
+    def _tie_widths(self, grouping: Grouping, sizes: Sizes, masks: Masks, failure: Failure, blamed: str) -> bool:
+        """Tie a group that fails alone to others of as many units, if the model runs when all of them are reduced."""
+
+        def fails(names: Sequence[str]) -> bool:
+            alike = {name: masks[blamed] if name in names else np.ones_like(mask) for name, mask in masks.items()}
+            return self._runs.failure(grouping, sizes, alike, [failure.training]) is not None
+
+        return tie_widths(grouping, blamed, fails)
+
+    def _failure_of_one(
+        self, grouping: Grouping, sizes: Sizes, masks: Masks, failure: Failure, blamed: set[str]
+    ) -> tuple[Masks, Failure] | None:
+        """A failure, wherever it is, of one of the blamed groups on its own: several may only seem to fail together."""
+        if sum(not mask.all() for mask in masks.values()) < 2:
+            return None
+        for name in sorted(blamed):
+            only = {other: mask if other == name else np.ones_like(mask) for other, mask in masks.items()}
+            again = self._runs.failure(grouping, sizes, only, [failure.training])
+            if again is not None:
+                return only, again
+        return None
 
     def _pin_same_view_of_other_layers(self, grouping: Grouping, blamed: set[str], reason: str) -> None:
         """A head size that cannot change in one layer cannot at the same reshape of others of its class."""

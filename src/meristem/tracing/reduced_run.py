@@ -191,19 +191,20 @@ class ReducedRuns:
         self, reduction: Reduction, sizes: Sizes, modes: Sequence[bool] | None, absent: Mapping[str, str]
     ) -> Failure | None:
         grouping, masks = reduction.grouping, reduction.masks
-        model = self._full.copies.make(reduction.tensor)
-        _write_sizes(model, sizes, masks)
-        for path, way in absent.items():
-            leave_out(model, path, way)
+        model = self._reduced_model(reduction, sizes, absent)
         # Where each group has all of its units or one, labels only say whom to blame: one unit fits anywhere.
         lenient = all(mask.sum() == 1 or mask.all() for mask in masks.values())
         single = [name for name, mask in masks.items() if mask.sum() == 1 and not lenient]
         alone = grouping.labels_of(single)
         users: dict[str, set[str]] = {}
         known = reduction.under(KnownUnitLabels(alone, lenient))
-        for training in self._full.records if modes is None else modes:
+        for number, training in enumerate(self._full.records if modes is None else modes):
             run = partial(self._run, model.train(training), absent=absent)
             failure = run(known, users)
+            if failure is not None and number:  # a model may keep something of its first run, as the full one could not
+                model = self._reduced_model(reduction, sizes, absent)
+                run = partial(self._run, model.train(training), absent=absent)
+                failure = run(known, users)
             if failure is None:
                 continue
             if alone.any():  # once more with every label, to see all that the failing operation touches
@@ -214,6 +215,13 @@ class ReducedRuns:
         if absent:
             return _other_users(grouping.observations.users, users, absent) if modes is None else None
         return _held_elsewhere(reduction, users, training)
+
+    def _reduced_model(self, reduction: Reduction, sizes: Sizes, absent: Mapping[str, str]) -> nn.Module:
+        model = self._full.copies.make(reduction.tensor)
+        _write_sizes(model, sizes, reduction.masks)
+        for path, way in absent.items():
+            leave_out(model, path, way)
+        return model
 
     def _run(
         self, model: nn.Module, known: Known, users: dict[str, set[str]], *, absent: Mapping[str, str]

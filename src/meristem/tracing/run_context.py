@@ -137,6 +137,9 @@ class RunContext(_Context):
     def cut(self, part: Dim) -> None:
         self._observations.cuts.setdefault(self.where, []).append(part.vector())
 
+    def divided(self, count: Dim) -> None:
+        self._observations.cuts.setdefault(f"parts of {self.where}", []).append(count.vector())
+
 
 class ReducedContext(_Context):
     """The ``Context`` of a run of a reduced model, where all is known but whether it fits.
@@ -176,6 +179,11 @@ class ReducedContext(_Context):
         ids = np.maximum(part.vector(), 0)
         if not any(np.array_equal(ids, expected) for expected in self._expected_cuts.get(self.where, [])):
             raise MismatchError("it cuts out other units by position")
+
+    def divided(self, count: Dim) -> None:
+        expected = self._expected_cuts.get(f"parts of {self.where}", [])
+        if not any(len(each) == count.size for each in expected):
+            raise MismatchError("it is divided into another number of parts")
 
 
 def _distinct(ids: IntArray) -> IntArray:

@@ -35,16 +35,16 @@ from meristem_bench.runs.processes import (
 )
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
-from meristem_bench.show.progress import ProgressDisplay
+from meristem_bench.show.graph_writers import make_writers, wanted_graphs
+from meristem_bench.show.graphs import run_with_graphs
+from meristem_bench.show.notebook import make_progress
 from meristem_bench.show.result_tables import result_table
-from meristem_bench.show.tensorboard import require_tensorboard, run_with_tensorboard
 
 _DEFAULT = "digits"
 
 
 def grow(args: argparse.Namespace) -> int:
-    if args.tensorboard:
-        require_tensorboard()
+    wanted_graphs(args)
     if args.seeds is not None:
         _refuse_processes(args, "runs of several seeds")
         return study.seeds(args)
@@ -62,7 +62,7 @@ def grow(args: argparse.Namespace) -> int:
 def _grow(args: argparse.Namespace, folder: Folder, run: Run) -> int:
     """Take the run to its end and show what came out; of several processes rank 0 does all that is seen."""
     speaks = not rank()
-    progress = ProgressDisplay(sys.stdout, plain=args.plain)
+    progress = make_progress(args.plain)
     try:
         with folder.lock() if speaks else nullcontext():
             result, dense = _run_with_dense(args, run, folder, progress if speaks else Silent())
@@ -155,11 +155,12 @@ def _run_with_dense(
 
 
 def _result(args: argparse.Namespace, run: Run, folder: Folder, progress: RunObserver) -> Result:
-    if args.tensorboard and rank_count() == 1:
-        return run_with_tensorboard(run, folder, progress)
+    writers = make_writers(wanted_graphs(args))
+    if rank_count() == 1:
+        return run_with_graphs(run, folder, progress, writers)
     result = by_rank_0(lambda: finished_result(folder))
-    if result is None and args.tensorboard and not rank():
-        return run_with_tensorboard(run, folder, progress)
+    if result is None and not rank():
+        return run_with_graphs(run, folder, progress, writers)
     return result or run_to_end(run, folder, progress)
 
 
@@ -179,7 +180,7 @@ def _resume_command(args: argparse.Namespace, folder: Folder, dense: bool = Fals
         command += f" --processes {args.processes or rank_count()}"
     flags = {
         " --with-dense": args.with_dense or dense,
-        " --tensorboard": args.tensorboard,
+        **{f" --{name}": True for name in wanted_graphs(args)},
         " --report": args.report,
         " --plain": args.plain,
     }

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from meristem_bench.commands.report import report_hint, require_matplotlib, writ
 from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.run import Run
+from meristem_bench.show.graph_writers import wanted_graphs
 from meristem_bench.show.result_tables import comparison_table
 from meristem_bench.show.table_files import write_table_files
 from meristem_bench.studies.arm import GROWN
 from meristem_bench.studies.execution import is_done, run_cases
 from meristem_bench.studies.latencies import measure_latencies
+from meristem_bench.studies.on_ray import connected, run_on_ray
 from meristem_bench.studies.study import Case, Study
 from meristem_bench.studies.table_progress import TableProgress
 
@@ -66,7 +69,13 @@ def _shared_run(args: argparse.Namespace, source: str) -> Run:
 
 
 def _threads(args: argparse.Namespace) -> int:
-    return max(1, torch.get_num_threads() // whole_number("--jobs", args.jobs))
+    """Of a run whose settings do not say: an equal share of this machine's, or one where Ray places the runs."""
+    jobs = whole_number("--jobs", args.jobs)
+    if getattr(args, "ray", None) is None:
+        return max(1, torch.get_num_threads() // jobs)
+    if jobs > 1:
+        raise MeristemError("--ray runs as many at a time as the cluster has room for: leave out --jobs")
+    return 1
 
 
 def _seeds(args: argparse.Namespace, run: Run) -> tuple[int, ...]:
@@ -86,6 +95,7 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
     """Run all that is not finished of the studies, whose folders are ``out`` or in it, and show one table."""
     if args.report:
         require_matplotlib()
+    ray = getattr(args, "ray", None)
     for folder in dict.fromkeys((out, *(study.out for study in studies))):
         if Folder(folder).description.exists():
             raise MeristemError(f"{folder} holds a single run; several need a folder of their own: give another --out")
@@ -94,15 +104,17 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
             study.run_of(case)
     for study in studies:
         _make(study.out)
-    waiting = {
-        study.source: [case for case in study.cases() if not is_done(study, case, args.tensorboard)]
-        for study in studies
-    }
+    graphs = wanted_graphs(args)
+    waiting = {study.source: [case for case in study.cases() if not is_done(study, case, graphs)] for study in studies}
     failures: list[str] = []
     progress = _progress(studies, waiting, int(args.jobs))
     try:
-        for study in studies:
-            failures += run_cases(study, waiting[study.source], int(args.jobs), args.tensorboard, progress)
+        with nullcontext() if ray is None else connected(ray):
+            for study in studies:
+                if ray is None:
+                    failures += run_cases(study, waiting[study.source], int(args.jobs), graphs, progress)
+                else:
+                    failures += run_on_ray(study, waiting[study.source], graphs, progress)
         for study in studies:
             for note in measure_latencies(study):
                 print(note)

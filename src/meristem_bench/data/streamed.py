@@ -38,6 +38,7 @@ class Streamed:
 
     splits: Mapping[str, Samples]
     workers: int = 0  # processes that read; 0: this one reads, while it does nothing else
+    pin: bool = False  # whether workers leave batches in memory from which a GPU copies by itself
     start: str | None = None  # how processes are started: "fork", "spawn", "forkserver"; None: as usual on the platform
     share: tuple[int, int] = (0, 1)  # which part of every batch is read, and how many parts there are
 
@@ -128,6 +129,7 @@ class Streamed:
             _Keyed(self.splits[split]),
             batch_sampler=batches,
             num_workers=self.workers,
+            pin_memory=self.pin and self.workers > 0,
             collate_fn=_collate,
             worker_init_fn=ignore_interrupts,
             multiprocessing_context=self.start if self.workers else None,

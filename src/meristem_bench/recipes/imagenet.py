@@ -101,7 +101,8 @@ def load(run: Run) -> Streamed:
         )
     size = config.size or _PIXELS
     splits = class_folders(config.data_dir, TrainView(size), CentreView(size), config.held_out, config.classes or None)
-    return Streamed({**splits, "train": evenly_spaced(splits["train"], config.samples)}, config.workers)
+    train = evenly_spaced(splits["train"], config.samples)
+    return Streamed({**splits, "train": train}, config.workers, pin=run.machine.on_cuda)
 
 
 def _not_depthwise(name: str, parameter: Tensor) -> bool:

@@ -56,4 +56,5 @@ def load(run: Run, extra: bool) -> Streamed:
     shrunk = size / _PIXELS  # a small run sees the same parts of the images, smaller
     views = SegmentationTrainView(size, 0.5 * shrunk, 2.0 * shrunk), SegmentationWholeView(size)
     splits = voc_segmentation(config.data_dir, *views, config.held_out, extra)
-    return Streamed({**splits, "train": evenly_spaced(splits["train"], config.samples)}, config.workers)
+    train = evenly_spaced(splits["train"], config.samples)
+    return Streamed({**splits, "train": train}, config.workers, pin=run.machine.on_cuda)

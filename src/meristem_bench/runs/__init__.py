@@ -6,5 +6,16 @@ from meristem_bench.runs.growth import GrowthConfig
 from meristem_bench.runs.machine import Machine
 from meristem_bench.runs.optimizer import FineTuning, OptimizerConfig
 from meristem_bench.runs.run import Run
+from meristem_bench.runs.smoothing import Smoothing
 
-__all__ = ["Data", "DataConfig", "Dropout", "FineTuning", "GrowthConfig", "Machine", "OptimizerConfig", "Run"]
+__all__ = [
+    "Data",
+    "DataConfig",
+    "Dropout",
+    "FineTuning",
+    "GrowthConfig",
+    "Machine",
+    "OptimizerConfig",
+    "Run",
+    "Smoothing",
+]

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from meristem.errors import MeristemError
 from meristem_bench.runs.machine import Network
 from meristem_bench.runs.run import Run
+from meristem_bench.runs.transfer import moved
 
 
 class Forward:
@@ -34,7 +35,7 @@ class Forward:
     def on_device(self, inputs: Tensor) -> Tensor:
         """The inputs as the network is given them."""
         machine = self._run.machine
-        inputs = inputs.to(machine.device)
+        inputs = moved(inputs, torch.device(machine.device))
         if machine.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs

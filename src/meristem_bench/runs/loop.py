@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from meristem.distributed.agreement import gathered, mean_of_numbers, take_from_rank_0
 from meristem.errors import DataError, MeristemError
@@ -28,6 +28,8 @@ from meristem_bench.runs.processes import by_every_rank, by_rank_0, check_count,
 from meristem_bench.runs.result import Result, make_result
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.training import Training, build
+from meristem_bench.runs.training_loss import TrainingLoss
+from meristem_bench.runs.transfer import moved
 
 Item = TypeVar("Item")
 
@@ -52,7 +54,8 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
         started = time.perf_counter()
         try:
             train_loss = train_epoch(training, observer)
-            metrics = evaluate(run, training.data, training.model, "validation")
+            with training.averaged():
+                metrics = evaluate(run, training.data, training.model, "validation")
         except torch.OutOfMemoryError:
             raise MeristemError(
                 f"the memory of {run.machine.device} was not enough in epoch {grower.epoch + 1}; what came before is "
@@ -63,8 +66,9 @@ def run_to_end(run: Run, folder: Folder, observer: RunObserver) -> Result:
         training.seconds += time.perf_counter() - started
         training.save(folder.checkpoint)
         observer.epoch(record)
-    by_rank_0(lambda: grower.save(folder.model))
-    test_metrics = evaluate(run, training.data, grower.export(), "test")
+    with training.averaged():
+        by_rank_0(lambda: grower.save(folder.model))
+        test_metrics = evaluate(run, training.data, grower.export(), "test")
     result = make_result(described, grower, training.seconds, test_metrics)
     by_rank_0(lambda: write_json(folder.result, result))
     return result
@@ -98,26 +102,27 @@ def _rate_note(training: Training) -> str | None:
 
 def train_epoch(training: Training, observer: RunObserver) -> float:
     """Make one pass over the training data; returns the mean loss."""
-    run, steps, total = training.run, training.data.steps(training.run.batch), 0.0
+    run, steps, losses = training.run, training.data.steps(training.run.batch), list[Tensor]()
+    device, loss_of = torch.device(run.machine.device), TrainingLoss(run, training.order)
     training.model.train()
     network = TrainingForward(run, training.network())
     # Closed here and not when they are forgotten: an interrupt on the way would be told by Python in its own words.
     with closing(_read(run, training.data.train(run.batch, training.order))) as batches:
         for step, (inputs, targets) in enumerate(batches):
+            inputs = network.on_device(loss_of.mix(inputs))  # once: a teacher is given them, too
             outputs = network(inputs)
-            loss = run.task.loss(outputs, targets.to(run.machine.device))
-            loss = training.grower.taught(loss, outputs, network.on_device(inputs))
+            loss = training.grower.taught(loss_of(outputs, moved(targets, device)), outputs, inputs)
             training.optimizer.zero_grad(set_to_none=True)
             summed = loss * max(1, run.data.unroll)  # the words of a stream add up, as in the published settings
             summed.backward()  # type: ignore[no-untyped-call]
             if run.optimizer.clip:
                 nn.utils.clip_grad_norm_(training.model.parameters(), run.optimizer.clip)
-            training.optimizer.step()
-            training.scheduler.step()
-            total += loss.item()
+            training.step()
+            losses.append(loss.detach())  # looked at when the epoch is over: a GPU need not wait for the host
             observer.batch(step + 1, steps)
-    (total,) = mean_of_numbers([total], torch.device(run.machine.device))
-    take_from_rank_0(training.model.buffers())  # running statistics, of which each rank has its own
+    total = sum(loss.item() for loss in losses)
+    (total,) = mean_of_numbers([total], device)
+    take_from_rank_0(training.buffers)  # running statistics, of which each rank has its own
     if not math.isfinite(total):
         raise told(
             MeristemError(
@@ -135,10 +140,10 @@ def evaluate(run: Run, data: Data, model: nn.Module, split: str) -> dict[str, fl
     if not data.has(split):
         return {}
     model.eval()
-    network = Forward(run, model)
+    network, device = Forward(run, model), torch.device(run.machine.device)
     with closing(_read(run, data.evaluate(split, run.batch))) as batches:
         for inputs, targets in batches:
-            tally = tally + run.task.tally(network(inputs), targets.to(run.machine.device)).cpu()
+            tally = tally + run.task.tally(network(inputs), moved(targets, device)).cpu()
     return run.task.metrics(sum(gathered(tally), torch.zeros(())))
 
 

@@ -21,11 +21,16 @@ class Machine:
     threads: Annotated[Count, at_most(1024)] = 0  # of torch; 0: as many as it takes by itself
     bf16: bool = False  # autocast
     channels_last: bool = False
+    tf32: bool = False  # matrix products of a GPU in TF32, as its convolutions are by torch's own choice
     processes: Positive = 1  # that share every batch; as many as torchrun, or --processes, has started
     compile: bool = False  # the training step, by torch.compile; again after each change of the network
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.device.partition(":")[0] == "cuda"
 
     def prepare(self) -> torch.device:
         """Set up the process as the outcome or the time of a run depends on it; returns the device."""
@@ -36,6 +41,8 @@ class Machine:
             torch.set_num_threads(self.threads)
         if device.type == "cuda":
             torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+            if self.tf32:
+                torch.set_float32_matmul_precision("high")
         return device
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 
 from meristem.errors import MeristemError
 from meristem_bench.runs.lr_schedule import Cosine, LrSchedule
-from meristem_bench.runs.optimizer_kind import SGD, OptimizerKind
+from meristem_bench.runs.optimizer_kind import SGD, Numbers, OptimizerKind, tables
 from meristem_bench.runs.settings import Amount, Count, Fixed, Fraction, Named, check_settings
+from meristem_bench.runs.several_optimizers import AnyOptimizer, SeveralOptimizers
 
 
 def _every_parameter(name: str, parameter: Tensor) -> bool:
@@ -31,13 +32,16 @@ class OptimizerConfig:
     weight_decay: Amount = 0.0
     decays: Fixed[Callable[[str, Tensor], bool]] = _every_parameter  # which parameters weight_decay applies to
     clip: Amount = 0.0  # the largest norm of all gradients together, to which longer ones are scaled; 0: no clipping
+    fused: bool = False  # the step of all parameters in one kernel, where torch has that
 
     def __post_init__(self) -> None:
         check_settings(self)
-        self.kind.check(self.momentum, self.nesterov)
+        self.kind.check(self.momentum, self.nesterov, self.fused)
 
-    def build(self, model: nn.Module) -> optim.Optimizer:
-        return self.kind.build(self._parameter_groups(model), self.lr, self.momentum, self.nesterov)
+    def build(self, model: nn.Module) -> AnyOptimizer:
+        numbers = Numbers(self.lr, self.momentum, self.nesterov, self.fused, tables(model))
+        optimizers = self.kind.build(self._parameter_groups(model), numbers)
+        return optimizers[0] if len(optimizers) == 1 else SeveralOptimizers(optimizers)
 
     def _parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """One group, or two where some parameters are not decayed."""

@@ -24,6 +24,7 @@ from meristem_bench.runs.settings import (
     replace_fields,
     settings_as_json,
 )
+from meristem_bench.runs.smoothing import Smoothing, smoothed
 from meristem_bench.runs.task import Task
 
 
@@ -44,6 +45,7 @@ class Run:
     fine_tuning: FineTuning = FineTuning()
     growth: GrowthConfig = GrowthConfig()
     dropout: Dropout = Dropout()
+    smoothing: Smoothing = Smoothing()
     data: DataConfig = DataConfig()
     machine: Machine = Machine()
     pretrained: str | None = None  # the file of trained weights that the model starts from, as far as they fit
@@ -58,6 +60,12 @@ class Run:
             raise MeristemError(f"the warmup of {warmup:g} epochs is longer than the run, which has {self.epochs}")
         if fine_tune_lr and not lr:
             raise MeristemError(f"fine_tune_lr={fine_tune_lr:g} needs an lr that is not 0")
+        smoothed(self.task, self.smoothing)
+        if self.smoothing.ema and self.fine_tuning.epochs and self.growth.policies.gate.scales:
+            raise MeristemError(
+                f"ema={self.smoothing.ema:g} averages weights, but the method {self.growth.method} makes its gates a "
+                f"part of them when fine-tuning begins: leave out ema or fine_tune"
+            )
         if self.pretrained is not None and self.growth.depth and self.growth.policies.grows:
             raise MeristemError(
                 f"pretrained={self.pretrained} and depth=yes do not go together: of blocks that are built alike and "

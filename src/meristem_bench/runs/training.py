@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from meristem.control.method import Method
@@ -21,6 +22,7 @@ from meristem.grower_checks import samples_of
 from meristem.io.checkpoint import random_state, set_random_state
 from meristem.space.space import Space
 from meristem.tracing.trace import trace
+from meristem_bench.runs.averaged_weights import AveragedWeights
 from meristem_bench.runs.data import Data
 from meristem_bench.runs.description import may_change, with_defaults
 from meristem_bench.runs.equal_cost import at_equal_cost
@@ -32,6 +34,7 @@ from meristem_bench.runs.pretrained import load_pretrained
 from meristem_bench.runs.processes import by_every_rank, rank, rank_count
 from meristem_bench.runs.result import Result, finished_result
 from meristem_bench.runs.run import Run
+from meristem_bench.runs.several_optimizers import AnyOptimizer, AnyScheduler, SeveralOptimizers, scheduled
 from meristem_bench.runs.shared_data import shared_data, sharing_notes
 from meristem_bench.runs.short_training import ShortTraining
 
@@ -43,12 +46,13 @@ class Training:
     run: Run
     data: Data
     model: nn.Module
-    optimizer: optim.Optimizer
-    scheduler: optim.lr_scheduler.LRScheduler
+    optimizer: AnyOptimizer
+    scheduler: AnyScheduler
     order: torch.Generator  # of the training samples and their augmentation
     grower: Grower
     notes: tuple[str, ...] = ()  # for the user, about how it was made
     seconds: float = 0.0  # of training so far, over all the times the run was resumed
+    averages: AveragedWeights | None = None
     wrapper: nn.Module | None = None  # around the model, where several processes train it
     _compiled: tuple[Any, Network] | None = None  # and what it was compiled for
 
@@ -60,6 +64,22 @@ class Training:
         if self._compiled is None or self._compiled[0] != state:
             self._compiled = (state, compiled(self.model))
         return self._compiled[1]
+
+    def step(self) -> None:
+        """Update the weights by their gradients, and what goes with them."""
+        self.optimizer.step()
+        self.scheduler.step()
+        if self.averages is not None:
+            self.averages.update(self.model, self.scheduler.last_epoch)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """Those of the model, and their averages."""
+        return [*self.model.buffers(), *(() if self.averages is None else self.averages.network.buffers())]
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The model computes with what is evaluated and kept: its averaged weights, where the run has some."""
+        return nullcontext() if self.averages is None else self.averages.in_place_of(self.model)
 
     def save(self, path: Path) -> None:
         """Write all the run needs to go on, and its settings: that its description was edited must not go unnoticed.
@@ -119,10 +139,11 @@ def build(run: Run, history: Path | None) -> Training:
         epoch_samples = epoch_steps * samples_of(example, run.batch).examples_per_step
         run = at_equal_cost(run, method, space, epoch_samples)
     steps = epoch_steps * run.epochs
-    scheduler = optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(run, step, steps))
+    scheduler = scheduled(optimizer, lambda step: lr_factor(run, step, steps))
+    averages = AveragedWeights(model, run.smoothing.ema) if run.smoothing.ema else None
     grower = Grower(
         model if wrapper is None else wrapper,
-        optimizer,
+        optimizer.all if isinstance(optimizer, SeveralOptimizers) else optimizer,
         example,
         space=space,
         budget=run.growth.budget,
@@ -138,8 +159,11 @@ def build(run: Run, history: Path | None) -> Training:
     )
     if run.growth.policies.needs_widths:
         grower.add_other_cost(float(retrained_result(run)["spend_macs"]))
+    if averages is not None:
+        grower.follow(averages.network)
     order = torch.Generator().manual_seed(run.seed)
-    return Training(run, data, model, optimizer, scheduler, order, grower, notes, wrapper=wrapper)
+    pieces = run, data, model, optimizer, scheduler, order, grower, notes
+    return Training(*pieces, averages=averages, wrapper=wrapper)
 
 
 def _data_and_model(run: Run, device: torch.device) -> tuple[Data, nn.Module, tuple[str, ...]]:

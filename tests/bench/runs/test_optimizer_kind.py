@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,23 @@ from meristem_bench.data.text_bytes import TextBytes
 from meristem_bench.models.gpt import GPT
 from meristem_bench.recipes.lookup import find_run
 from meristem_bench.runs import DataConfig, GrowthConfig, Machine, OptimizerConfig, Run
+from meristem_bench.runs.description import read_run
 from meristem_bench.runs.folder import Folder
 from meristem_bench.runs.loop import run_to_end, train_epoch
-from meristem_bench.runs.optimizer_kind import SGD, AdamW, OptimizerKind, parse_optimizer_kind
+from meristem_bench.runs.optimizer_kind import (
+    SGD,
+    AdamW,
+    Lion,
+    Muon,
+    NAdam,
+    OptimizerKind,
+    RAdam,
+    parse_optimizer_kind,
+)
 from meristem_bench.runs.result import finished_result
 from meristem_bench.runs.task import ByteLanguageModel
 from meristem_bench.runs.training import Training, build, build_model
+from other_libraries import library
 from watching import Watch, traces
 
 
@@ -58,7 +70,9 @@ def tiny(**changes: Any) -> Run:
     return run.replace(**changes)
 
 
-@pytest.mark.parametrize("kind", [SGD(), AdamW(), AdamW((0.9, 0.95)), AdamW((1 / 3, 0.0))])
+@pytest.mark.parametrize(
+    "kind", [SGD(), Muon(), AdamW(), AdamW((0.9, 0.95)), AdamW((1 / 3, 0.0)), Lion(), NAdam(), RAdam((0.8, 0.9))]
+)
 def test_text_and_back(kind: OptimizerKind) -> None:
     assert parse_optimizer_kind(str(kind)) == kind
     assert parse_optimizer_kind("adamw") == AdamW()
@@ -66,7 +80,10 @@ def test_text_and_back(kind: OptimizerKind) -> None:
 
 @pytest.mark.parametrize("text", ["", "adam", "sgd/0.9", "adamw/0.9", "adamw/0.9,x", "adamw/0.9,0.9,0.9"])
 def test_what_is_not_understood(text: str) -> None:
-    with pytest.raises(MeristemError, match=r"there is no optimizer .*; write sgd, adamw, or adamw/0\.9,0\.99"):
+    with pytest.raises(
+        MeristemError,
+        match=r"there is no optimizer .*; write sgd, adamw, nadam, radam, lion or muon; adamw/",
+    ):
         parse_optimizer_kind(text)
 
 
@@ -79,6 +96,9 @@ def test_what_does_not_go_together() -> None:
         parse_optimizer_kind("adamw/0.9,1")
     with pytest.raises(MeristemError, match=r"optimizer_kind must be a kind of optimizer, got 'adamw' \(str\)"):
         OptimizerConfig(0.1, kind="adamw")  # type: ignore[arg-type]
+    for text in ("nadam", "radam", "lion", "muon"):
+        with pytest.raises(MeristemError, match=f"torch has no fused {text}: leave out fused"):
+            tiny(optimizer_kind=parse_optimizer_kind(text), fused=True)
 
 
 def test_torch_gets_the_numbers() -> None:
@@ -95,7 +115,54 @@ def test_torch_gets_the_numbers() -> None:
     assert changed.settings["optimizer_kind"] == "adamw/0.8,0.9"
 
 
+def test_muon_has_the_matrices_that_are_multiplied_and_adamw_the_rest() -> None:
+    model = build_model(tiny(), counting(tiny()))
+    muon, adamw = tiny(optimizer_kind=Muon()).optimizer.build(model).all
+    assert (type(muon), type(adamw)) == (optim.Muon, optim.AdamW)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    matrices = {names[id(each)] for group in muon.param_groups for each in group["params"]}
+    assert matrices == {name for name, p in model.named_parameters() if p.dim() == 2} - {
+        "tokens.weight",
+        "positions.weight",
+    }
+    decays = {names[id(p)]: group["weight_decay"] for group in adamw.param_groups for p in group["params"]}
+    assert decays["tokens.weight"] == 0.0
+    assert {*decays, *matrices} == set(names.values())
+    only = OptimizerConfig(0.1, kind=Muon()).build(torch.nn.Linear(2, 2, bias=False))
+    assert type(only) is optim.Muon, "there is nothing else"
+
+
+def test_without_lion_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lion_pytorch", None)
+    with pytest.raises(MeristemError, match="lion is no optimizer of torch's: pip install lion-pytorch"):
+        build(tiny(optimizer_kind=Lion()), None)
+
+
 # --- in a run ---
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer_kind": Muon(), "momentum": 0.9},
+        {"optimizer_kind": Lion(), "lr": 1e-3},
+        {"optimizer_kind": NAdam()},
+        {"optimizer_kind": RAdam()},
+        {"fused": True},
+    ],
+    ids=lambda changes: str(changes.get("optimizer_kind", "fused")),
+)
+def test_runs_with_other_optimizers_grow_and_go_on_with_the_same_bits(changes: dict[str, Any], tmp_path: Path) -> None:
+    if isinstance(changes.get("optimizer_kind"), Lion):
+        library("lion_pytorch")
+    run, whole, stopped = tiny(**changes), Folder(tmp_path / "whole"), Folder(tmp_path / "stopped")
+    result = run_to_end(run, whole, Watch())
+    assert 0.4 < result["params_frac"] <= 0.5
+    assert result["test"]["bits_per_byte"] < 8
+    with pytest.raises(KeyboardInterrupt):
+        run_to_end(run, stopped, Watch(lambda epoch, step: (epoch, step) == (2, 3)))
+    run_to_end(read_run(stopped, run), stopped, Watch())
+    assert traces(stopped) == traces(whole)
 
 
 def decayed_names(training: Training) -> set[str]:

@@ -58,7 +58,7 @@ def test_the_names_of_a_run_are_those_that_users_and_files_know() -> None:
     """A file of an earlier version says them, and so do command lines: none goes away."""
     assert set(settings_of(Run)) == {
         *("epochs", "batch", "seed", "lr", "rate", "warmup", "momentum", "nesterov", "weight_decay", "clip"),
-        "optimizer_kind",
+        *("optimizer_kind", "fused", "label_smoothing", "mixup", "ema", "tf32"),
         *("fine_tune", "fine_tune_lr", "fine_tune_rate", "keep", "keep_dense"),
         *("budget", "method", "widths", "cost_of", "pretrained", "pin", "depth"),
         *("data_dir", "classes", "held_out", "samples", "size", "workers", "unroll", "context"),

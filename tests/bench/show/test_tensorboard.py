@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from growing import Growth
 from meristem import Budget
+from meristem.scalars import scalars
 from meristem_bench.cli import main
+from meristem_bench.runs.folder import Folder
+from meristem_bench.show.graphs import Graphs, budget_scalars
 from meristem_bench.show.progress import ProgressDisplay
-from meristem_bench.show.tensorboard import TensorBoardWriter, budget_scalars, scalars
+from meristem_bench.show.tensorboard import TensorBoardWriter
 from tiny_recipe import tiny_recipe
 
 RECIPE = tiny_recipe(epochs=4)
-Graphs = dict[str, list[tuple[int, float]]]
+Points = dict[str, list[tuple[int, float]]]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +43,7 @@ def reader(folder: str) -> EventAccumulator:
     return EventAccumulator(folder, size_guidance={"scalars": 0})
 
 
-def graphs(events: EventAccumulator) -> Graphs:
+def graphs(events: EventAccumulator) -> Points:
     """Every graph as TensorBoard has it: steps and values, as often as they are there."""
     events.Reload()
     return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
@@ -58,7 +60,7 @@ def leaves(value: Any) -> Iterator[float]:
         yield value
 
 
-def assert_shows(written: Graphs, records: list[dict[str, Any]], units: float = 24) -> None:
+def assert_shows(written: Points, records: list[dict[str, Any]], units: float = 24) -> None:
     """Some graphs by name, each epoch once and in order; and in all as many values as the records hold."""
     (group,) = records[0]["widths"]
     expected = {
@@ -98,9 +100,10 @@ def test_a_run_that_goes_on_does_so_in_the_same_graphs(monkeypatch: pytest.Monke
     first = history("a")
     assert_shows(graphs(reader("a/tensorboard")), first)
     beyond = {**first[-1], "epoch": 3, "metrics": {"val_accuracy": 7.0, "only_then": 1.0}}
-    with closing(TensorBoardWriter(Path("a/tensorboard"))) as writer:
-        writer.start(*begun(first))
-        writer.epoch(beyond)
+    writer = Graphs(Folder(Path("a")), [TensorBoardWriter()])
+    writer.start(*begun(first))
+    writer.epoch(beyond)
+    writer.close(finished=False)
     looking = reader("a/tensorboard")
     assert graphs(looking)["metrics/val_accuracy"][-1] == (3, 7.0)
     wait_for_another_second(Path("a/tensorboard"))

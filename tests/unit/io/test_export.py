@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import meristem
 from helpers import RandomGates, assert_all_near, assert_untouched, build, go, half, run, state_of
@@ -100,6 +101,18 @@ def test_dtype_survives(dtype: torch.dtype, tmp_path: Path, space_of) -> None:
     assert {p.dtype for p in loaded.parameters()} == {dtype}
 
 
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature")
+def test_complex_numbers_survive(tmp_path: Path) -> None:
+    """safetensors has no type for those of double precision."""
+    model = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 2)).to(torch.complex128)
+    x = torch.randn(3, 5, dtype=torch.complex128)
+    live = Live(model, meristem.trace(model, x))
+    go(live, half(live.space))
+    meristem.save(live, tmp_path)
+    loaded = meristem.load(tmp_path, nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 2)).to(torch.complex128))
+    assert torch.equal(loaded(x), model(x))
+
+
 def test_channels_last_survives(tmp_path: Path, space_of) -> None:
     model = build("resnet", torch.float32)[0].to(memory_format=torch.channels_last)
     live = Live(model, space_of("resnet"))
@@ -120,6 +133,36 @@ def test_hooks_of_the_user_are_exported(space_of) -> None:
     plain = meristem.export(live, gates)
     assert [len(m._forward_hooks) for m in plain.modules() if m._forward_hooks] == [1]
     assert_all_near(run(plain.eval(), inputs), run(model.eval(), inputs), 1e-5)
+
+
+class Keeping(nn.Module):
+    """Keeps what it computed, as people do who look at it later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.seen = nn.Linear(5, 8), nn.Linear(8, 2), []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.hidden = torch.relu(self.one(x))
+        self.seen.append({"hidden": self.hidden})
+        return self.two(self.hidden)
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_what_was_computed_does_not_hinder(pruned: bool) -> None:
+    """Modules may keep results of the last forward pass; torch's pruning keeps the masked weight so."""
+    torch.manual_seed(0)
+    model, x = Keeping(), torch.randn(3, 5)
+    if pruned:
+        prune.l1_unstructured(model.one, "weight", 0.3)
+    live = Live(model, meristem.trace(model, x))
+    go(live, half(live.space))
+    model(x).sum().backward()
+    small = meristem.export(live)
+    assert not small.hidden.requires_grad
+    assert model.hidden.requires_grad
+    assert_all_near([small(x)], [model(x)], 0)
+    small(x).sum().backward()
 
 
 def test_export_twice_is_the_same(space_of) -> None:

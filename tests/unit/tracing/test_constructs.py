@@ -174,6 +174,94 @@ class Compared(nn.Module):
         return self.read_one(a) + self.read_two(b) + met
 
 
+class Cached(Changed):
+    """Makes numbers for as many samples as there are once, and keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__(self.kept)
+        self.numbers: Tensor | None = None
+
+    def kept(self, x: Tensor) -> Tensor:
+        if self.numbers is None or len(self.numbers) < len(x):
+            self.numbers = torch.full((len(x), 1), 0.5, device=x.device).cos()
+        return self.numbers[: len(x)]
+
+
+class FewKeys(nn.Module):
+    """Four heads that share two keys, both numbers written into the code: only the size of heads may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.q, self.k = nn.Linear(5, 8), nn.Linear(8, 12), nn.Linear(8, 6)
+        self.out, self.head = nn.Linear(12, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        q = self.q(x).unflatten(-1, (4, -1)).transpose(1, 2)
+        k = self.k(x).unflatten(-1, (2, -1)).transpose(1, 2).repeat_interleave(2, 1)
+        mixed = (q @ k.transpose(2, 3)).softmax(-1) @ k
+        return self.head(x + self.out(mixed.transpose(1, 2).flatten(2)))
+
+
+class Messages(nn.Module):
+    """What is sent along edges is added up in zeros as wide as what is there: one width for both, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.send, self.send_more, self.head = (
+            nn.Linear(*sizes) for sizes in ((5, 8), (8, 8), (8, 8), (8, 2))
+        )
+        self.edges = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 0]])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, (start, end) = self.embed(x), self.edges.to(x.device)
+        for send in (self.send, self.send_more):
+            x = torch.tanh(torch.zeros_like(x).index_add(0, end, send(x[start])))
+        return self.head(x)
+
+
+class LowFrequencies(nn.Module):
+    """The lowest frequencies are written into zeros as wide as what they are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.end = nn.Conv1d(2, 6, 1), nn.Conv1d(6, 1, 1)
+        self.weight = nn.Parameter(torch.randn(6, 6, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.fft.rfft(self.start(x))
+        out = torch.zeros_like(x)
+        out[:, :, :3] = torch.einsum("bix,iox->box", x[:, :, :3], self.weight.to(x.dtype))
+        return self.end(torch.fft.irfft(out, n=8))
+
+
+class Crossed(nn.Module):
+    """torch's attention from one thing to another, with two heads: as many as keys and values are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.head = nn.Linear(5, 8), nn.Linear(5, 8), nn.Linear(8, 2)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, other = self.one(x), self.other(x)
+        return self.head(one + self.attend(one, other, other, need_weights=False)[0])
+
+
+class WeightOfTwo(nn.Module):
+    """Two experts, and weights for two, whatever is left of them: einsum would sum these where one expert is left."""
+
+    def __init__(self, einsum: bool) -> None:
+        super().__init__()
+        self.experts, self.head, self.einsum = nn.Parameter(torch.randn(2, 5, 6)), nn.Linear(6, 2), einsum
+
+    def forward(self, x: Tensor) -> Tensor:
+        each, weights = torch.einsum("bi,eio->beo", x, self.experts), x[:, :1].expand(-1, 2)
+        if self.einsum:
+            return self.head(torch.einsum("beo,be->bo", each, weights))
+        return self.head(torch.tensordot(each[0], weights[0], dims=([0], [0])))
+
+
 def sequential(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers)
 
@@ -223,7 +311,15 @@ class OwnLinear(nn.Linear):
 
 
 HIDDEN = torch.tensor([[False, False, False, True], [False, False, True, True]])
-NOT_COUNTED = {"experts by number", "spectral norm"}  # torch cannot run it on meta; does not count mv and vdot
+# Torch cannot run these on meta, or does not count all of their products.
+NOT_COUNTED = {
+    "experts by number",
+    "spectral norm",
+    "distances to all rows",
+    "tensordot with weights for two",
+    "kept from a first run",
+    "low frequencies",  # einsum multiplies where one unit is left
+}
 FIRST_THREE = torch.tensor([True, True, True, False])
 CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
     "rotary": (Rotary, (torch.randint(0, 11, (2, 5)),), {"tok": 16, "qkv:heads": 4, "qkv": 2}),
@@ -276,6 +372,23 @@ CASES: dict[str, tuple[Any, tuple[Tensor, ...], dict[str, int]]] = {
         (torch.randn(4, 5),),
         {"one": 8},
     ),
+    "distances to all rows": (
+        lambda: Changed(lambda x: torch.cdist(x.view(2, 2, -1), x[:3]).view(4, 3)[:, :1]),
+        (torch.randn(4, 5),),
+        {"one": 8},
+    ),
+    "nothing is joined": (
+        lambda: Changed(lambda x: 1 + torch.cat([x.new_zeros(0), x.new_zeros(0)]).sum()),
+        (torch.randn(4, 5),),
+        {"one": 8},
+    ),
+    "kept from a first run": (Cached, (torch.randn(4, 5),), {"one": 8}),
+    "four heads and two keys": (FewKeys, (torch.randn(2, 3, 5),), {"embed": 8, "q": 3}),
+    "two heads that cross": (Crossed, (torch.randn(2, 3, 5),), {"one:heads": 2, "one": 4}),
+    "messages": (Messages, (torch.randn(4, 5),), {"embed": 8}),
+    "low frequencies": (LowFrequencies, (torch.randn(2, 2, 8),), {"start": 6}),
+    "einsum with weights for two": (lambda: WeightOfTwo(einsum=True), (torch.randn(4, 5),), {"experts": 6}),
+    "tensordot with weights for two": (lambda: WeightOfTwo(einsum=False), (torch.randn(4, 5),), {"experts": 6}),
     "positions found by units": (
         lambda: Changed(lambda x: torch.eye(4).to(x)[x.argmax(0)].sum(1)),
         (torch.randn(4, 5),),
@@ -487,3 +600,17 @@ def test_what_is_decided_by_numbers_is_no_width(seed: int) -> None:
     live = meristem.Live(model, space)
     live.apply(live.plan({"one": [0, 3, 5]}))
     assert model(x).shape == (3,)
+
+
+class FindsNothing(Detector):
+    """No score is above the bound: empty parts are joined to an empty whole."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.one(x))
+        scores = self.score(hidden)[:, 0]
+        found = [scores[scores > bound] for bound in (1e6, 1e7)]
+        return self.two(hidden).mean(0) + torch.cat(found).sum()
+
+
+def test_empty_parts_are_joined() -> None:
+    assert meristem.trace(FindsNothing(), torch.randn(16, 5)).full == {"one": 8}

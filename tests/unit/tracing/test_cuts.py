@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import meristem
@@ -87,3 +88,22 @@ def test_two_groups_in_one_dimension(part: str, units: int) -> None:
         go(live, {name: range(width) for name, width in zip(space.groups, widths, strict=True)})
         reference = masked_reference(model, space, live.masks, inputs)
         assert_all_near(run(live.model, inputs), reference.outputs, 1e-9)
+
+
+class Normed(nn.Module):
+    """Six channels, normalised in as many groups as the code makes of their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(5, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.one(x)
+        return self.two(F.group_norm(x, 2 if x.shape[1] % 2 == 0 else 1))
+
+
+def test_parts_that_the_code_counts_itself() -> None:
+    """What is left of one of two groups must not be divided into two again."""
+    space = meristem.trace(Normed().double(), torch.randn(3, 5, dtype=torch.float64))
+    assert "one:2" not in space.full
+    assert_pinned_or_exact(Normed())

@@ -67,6 +67,9 @@ class Context(Protocol):
     def cut(self, part: Dim) -> None:
         """Record that ``part`` was cut out of a dimension by position."""
 
+    def divided(self, count: Dim) -> None:
+        """Record that the code divides a dimension into as many parts as ``count`` has positions."""
+
     def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None:
         """Record that the numbers in ``tensor`` are positions along ``dims``."""
 

@@ -110,6 +110,8 @@ def distances(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     *batch, rows, inner = ctx.dims(a["x1"])
     *other_batch, columns, other_inner = ctx.dims(a["x2"])
     reason = f"it meets a fixed dimension in {ctx.where}"
+    more = len(batch) - len(other_batch)
+    batch, other_batch = [constant(1)] * -more + batch, [constant(1)] * more + other_batch
     shared = [ctx.labels.unite(one, two, reason) for one, two in zip(batch, other_batch, strict=True)]
     contracted = ctx.labels.unite(inner, other_inner, reason)
     ctx.mixes_units(contracted)

@@ -125,7 +125,8 @@ def _tile(dim: Dim, times: int) -> Dim:
 
 def concatenate(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]:
     """Labels follow one another along ``dim``; the other dimensions meet."""
-    parts = [ctx.dims(tensor) for tensor in a["tensors"] if tensor.numel() or tensor.dim() > 1]
+    joined = [tensor for tensor in a["tensors"] if tensor.numel() or tensor.dim() > 1]
+    parts = [ctx.dims(tensor) for tensor in joined or a["tensors"]]
     at = axis_at(a.get("dim", 0), outs[0].dim())
     result = list(parts[0])
     for other in parts[1:]:

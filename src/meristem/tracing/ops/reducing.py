@@ -53,6 +53,7 @@ def group_norm(ctx: Context, a: Arguments, outs: Sequence[Tensor]) -> list[Dims]
         count, inside = ctx.labels.split(plain(dims[1]), [groups, dims[1].size // groups])
     else:
         count, inside = (Dim(1), dims[1]) if groups == 1 else (dims[1], Dim(1))
+    ctx.divided(count)
     ctx.mixes_units(inside)
     ctx.remember(["num_groups"], count)
     ctx.remember(["num_channels"], dims[1])
