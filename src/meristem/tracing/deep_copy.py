@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import copyreg
 from collections import OrderedDict
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -44,25 +45,81 @@ _PROTOCOL = frozenset(
 )
 
 
+_EMPTY = frozenset((dict, OrderedDict, set))
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+
+
+class Copies:
+    """Makes copies of one model, which stays as it is meanwhile; what can be prepared is."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        simple: dict[type, bool] = {}
+        self._parts: list[_Part] = []
+        modules = modules_by_path(model)
+        for module in modules.values():
+            kind = type(module)
+            if kind not in simple:
+                simple[kind] = _is_simple(kind)
+            if simple[kind] and not _PROTOCOL & vars(module).keys():
+                state = _state(module)
+                if type(state) is dict:
+                    self._parts.append(_Part.of(module, state))
+        self.all_are_simple = len(self._parts) == len(modules)
+
+    def make(self, memo: dict[int, Any]) -> nn.Module:
+        """What ``copy.deepcopy(model, memo)`` returns."""
+        made = []
+        for part in self._parts:
+            if id(part.module) not in memo:
+                kind = type(part.module)
+                memo[id(part.module)] = new = kind.__new__(kind)
+                made.append((part, new))
+        for part, new in made:
+            part.fill(new, memo)
+        copied: nn.Module = copy.deepcopy(self._model, memo)
+        return copied
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Part:
+    """What is to be copied of a module: what may be shared, what is empty and of which type, and the rest."""
+
+    module: nn.Module
+    shared: dict[str, Any]
+    empty: tuple[tuple[str, int, type], ...]
+    rest: tuple[tuple[str, Any], ...]
+    as_it_is: bool  # its class makes no more of a state than to take it
+
+    @classmethod
+    def of(cls, module: nn.Module, state: dict[str, Any]) -> _Part:
+        shared, empty, rest = dict[str, Any](), [], []
+        for name, value in state.items():
+            kind = type(value)
+            shared[name] = value  # in the order of the original
+            if kind in _EMPTY and not value:
+                empty.append((name, id(value), kind))
+            elif kind not in _ATOMS:
+                rest.append((name, value))
+        takes_state = getattr(type(module), "__setstate__", None) is nn.Module.__setstate__
+        return cls(module, shared, tuple(empty), tuple(rest), takes_state and state.keys() >= _OF_EVERY_MODULE)
+
+    def fill(self, new: nn.Module, memo: dict[int, Any]) -> None:
+        """Give a new module its attributes."""
+        copies = self.shared.copy()
+        for name, number, kind in self.empty:
+            copies[name] = memo[number] if number in memo else memo.setdefault(number, kind())
+        for name, value in self.rest:
+            copies[name] = _copied(value, memo)
+        if self.as_it_is:
+            vars(new).update(copies)
+        else:
+            new.__setstate__(copies)  # type: ignore[no-untyped-call]
+
+
 def deep_copy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
     """What ``copy.deepcopy(model, memo)`` returns."""
-    simple: dict[type, bool] = {}
-    states: list[tuple[nn.Module, dict[str, Any]]] = []
-    for module in modules_by_path(model).values():
-        kind = type(module)
-        if kind not in simple:
-            simple[kind] = _is_simple(kind)
-        if simple[kind] and id(module) not in memo and not _PROTOCOL & vars(module).keys():
-            state = _state(module)
-            if type(state) is dict:
-                memo[id(module)] = new = kind.__new__(kind)
-                states.append((new, state))
-    for new, state in states:
-        values = state.items()
-        copies = {name: value if type(value) in _ATOMS else _copied(value, memo) for name, value in values}
-        new.__setstate__(copies)  # type: ignore[no-untyped-call]
-    copied: nn.Module = copy.deepcopy(model, memo)
-    return copied
+    return Copies(model).make(memo)
 
 
 def modules_by_path(model: nn.Module) -> dict[str, nn.Module]:

@@ -9,13 +9,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from meristem.errors import TraceError
+from meristem.tracing.behaviour import Behaviour
 from meristem.tracing.labelled_run import LabelledRun
 from meristem.tracing.labels import Labels
 from meristem.tracing.meta_results import MetaResults
 from meristem.tracing.model_call import Call
-from meristem.tracing.model_copy import copy_with
+from meristem.tracing.model_copy import ResizedCopies, copy_with
 from meristem.tracing.observations import Observations
 from meristem.tracing.own_ops import OwnOps
+from meristem.tracing.restriction import Restriction
 from meristem.tracing.run_record import RunRecord
 
 
@@ -23,17 +25,18 @@ from meristem.tracing.run_record import RunRecord
 class FullRun:
     """What the full model showed.
 
-    ``model`` is a copy, on the meta device if there is ``meta``, and ``call`` has its inputs there, too.
+    ``copies`` are of the model, on the meta device if there is ``meta``, and ``call`` has its inputs there, too.
     ``records`` are those of each mode (training or not) in which the model runs.
     """
 
-    model: nn.Module
+    copies: ResizedCopies
     call: Call
     own: OwnOps
     meta: MetaResults | None
     observations: Observations
     records: Mapping[bool, RunRecord]
     notes: tuple[str, ...]
+    behaviour: Behaviour
 
 
 def run_full(model: nn.Module, call: Call, own: OwnOps, watched: Set[str]) -> FullRun:
@@ -60,9 +63,14 @@ def _run(
 ) -> FullRun:
     observations = Observations(Labels(), watched=set(watched))
     records: dict[bool, RunRecord] = {}
+    copies = ResizedCopies(_copy(model, meta is not None), meta is not None)
+    behaviour = Behaviour()
+    restriction = Restriction(behaviour, observations.owned)
     for training in (False, True):
-        copied = _copy(model, meta is not None).train(training)
+        copied = copies.make(lambda _, tensor: _clone(tensor, meta is not None)).train(training)
         run = LabelledRun(copied, observations, own, meta=meta, counting=not training)
+        if meta is not None:
+            run.replaying(restriction)
         try:
             run.follow(call)
             records[training] = run.record
@@ -80,7 +88,7 @@ def _run(
                 if not any(tensor.is_floating_point() for tensor in call.tensors()):
                     do += "; they are whole numbers: pass x.float() if the model takes real ones"
                 raise TraceError(f"the model does not run {what} ({first_line(error)}); {do}") from error
-    return FullRun(_copy(model, meta is not None), call, own, meta, observations, records, notes)
+    return FullRun(copies, call, own, meta, observations, records, notes, behaviour)
 
 
 def _with_uncounted(notes: tuple[str, ...], call: Call, uncounted: list[str]) -> tuple[str, ...]:

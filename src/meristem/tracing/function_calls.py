@@ -1,4 +1,4 @@
-"""The functions of torch that the model's own code calls."""
+"""The functions of torch that the model's own code calls, and what its slices leave out."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from meristem.tracing.operation import flat, without_underscore
+from meristem.tracing.operation import flat, makes_numbers, without_underscore
+from meristem.tracing.slices import leaves_out
 
-# What only moves elements, or makes a tensor of nothing but its size: labels tell all about it.
-_MOVES = (
-    "__get__ __getitem__ view view_as reshape reshape_as _unsafe_view expand expand_as broadcast_to broadcast_tensors "
-    "permute transpose t swapaxes swapdims movedim moveaxis adjoint unsqueeze squeeze flatten ravel unflatten "
-    "contiguous clone detach alias to type type_as float half double bfloat16 cpu cuda _to_copy lift_fresh narrow "
-    "select slice chunk split split_with_sizes unsafe_chunk unsafe_split tensor_split hsplit vsplit dsplit unbind cat "
-    "concat concatenate stack hstack vstack dstack repeat tile repeat_interleave atleast_1d atleast_2d atleast_3d "
-    "as_strided requires_grad_ zeros zeros_like new_zeros empty empty_like new_empty data __len__ __iter__"
-)
-_MAKE_NO_NUMBERS = frozenset(_MOVES.split())
+_MAKES_A_TENSOR = frozenset((torch.tensor, torch.as_tensor, torch.Tensor.new_tensor))
+_INDEXES = frozenset((torch.Tensor.__getitem__, torch.Tensor.__setitem__))
 
 
 class FunctionCalls(TorchFunctionMode):
     """Tells ``called`` of every function that makes new numbers, ``literal`` of the numbers that tensors are made of.
 
-    On the meta device nothing is left of these. ``inside`` says whether a function is running: an operation outside
-    of any comes from code that is not Python.
+    On the meta device nothing is left of these. ``sliced`` is told of a tensor that is sliced, and whether each slice
+    leaves out a part of its dimension. ``inside`` says whether a function is running: an operation outside of any comes
+    from code that is not Python.
     """
 
     def __init__(
-        self, literal: Callable[[tuple[Any, ...]], None], called: Callable[[str, Mapping[str, Any]], None]
+        self,
+        literal: Callable[[tuple[Any, ...]], None],
+        called: Callable[[str, Mapping[str, Any]], None],
+        sliced: Callable[[Tensor, tuple[bool, ...]], None],
     ) -> None:
         super().__init__()
         self.inside = False
-        self._literal, self._called = literal, called
+        self._literal, self._called, self._sliced = literal, called, sliced
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor):
+        if func in _MAKES_A_TENSOR:
             numbers = tuple(value for value in flat([*args, kwargs.get("data")]) if isinstance(value, (int, float)))
             if numbers:
                 self._literal(numbers)
+        elif func in _INDEXES:
+            found = leaves_out(args[0], args[1])
+            if found:
+                self._sliced(args[0], found)
         self.inside = True
         try:
             result = func(*args, **kwargs)
@@ -52,15 +53,6 @@ class FunctionCalls(TorchFunctionMode):
         if makes_numbers(name) and (name == "__setitem__" or _has_tensor(result)):
             self._called(without_underscore(name), {"args": args, **kwargs})
         return result
-
-
-def makes_numbers(name: str) -> bool:
-    """Whether a function does more than move elements.
-
-    >>> makes_numbers("relu"), makes_numbers("view"), makes_numbers("transpose_")
-    (True, False, False)
-    """
-    return without_underscore(name) not in _MAKE_NO_NUMBERS
 
 
 def _has_tensor(result: Any) -> bool:

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from meristem.space.arrays import IntArray
 from meristem.space.state_tensors import state_tensors
-from meristem.tracing.broadcast_sums import SUM_WHAT_IS_ONE, broadcast_letters
 from meristem.tracing.compiler_off import compiler_off
 from meristem.tracing.decisions import Decisions
-from meristem.tracing.function_calls import FunctionCalls, makes_numbers
+from meristem.tracing.expected import Expected
+from meristem.tracing.function_calls import FunctionCalls
 from meristem.tracing.labels import Dim
+from meristem.tracing.last_operation import LastOperation
 from meristem.tracing.meta_constants import MetaConstants
 from meristem.tracing.meta_results import MetaResults
 from meristem.tracing.model_call import Call
 from meristem.tracing.model_copy import tensors_in
 from meristem.tracing.module_calls import ModuleCalls
 from meristem.tracing.module_scope import ModuleScope
-from meristem.tracing.observations import NUMBER_OF_A_SIZE, Observations, OpError
+from meristem.tracing.notes import Notes
+from meristem.tracing.observations import Observations, OpError
 from meristem.tracing.operation import (
     ExecutedOp,
+    Signature,
     all_numbers,
     factors,
     flat,
     is_pointwise,
+    makes_numbers,
     signature,
     without_underscore,
     written_tensors,
@@ -41,21 +43,12 @@ from meristem.tracing.ops.op import Op
 from meristem.tracing.ops.table import OPS, UNLISTED
 from meristem.tracing.own_ops import OwnOps
 from meristem.tracing.random_numbers import RandomNumbers
-from meristem.tracing.run_context import RunContext
-from meristem.tracing.run_record import ACROSS, FunctionCall, Numbers, Repetition, RunRecord
-from meristem.tracing.sized_numbers import ExpectedNumbers
-from meristem.tracing.slices import Slices
+from meristem.tracing.replay import NOTHING, Replay
+from meristem.tracing.restriction import Restriction
+from meristem.tracing.run_context import ReducedContext, RunContext
+from meristem.tracing.run_record import ACROSS, RunRecord
 from meristem.tracing.tensor_dims import TensorDims, holds_numbers
 from meristem.tracing.unit_labels import MismatchError
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the run of a reduced model must repeat of the full run: its calls and numbers, and what was cut out."""
-
-    repetition: Repetition
-    cuts: Mapping[str, Sequence[IntArray]]
-    numbers: ExpectedNumbers
 
 
 class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -88,26 +81,34 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._scope = ModuleScope(model)
         self._tensor_dims = TensorDims(model, observations, self._scope)
         self._module_calls = ModuleCalls(observations, self._scope, self._tensor_dims)
-        self._context = RunContext(
-            observations,
-            self._scope,
-            self._tensor_dims,
-            self._module_calls,
-            counting=counting,
-            expected_cuts=None if expected is None else expected.cuts,
-        )
-        self._functions = FunctionCalls(self._note_literal, self._note_call)
+        self._last = LastOperation(self._tensor_dims)
+        self._replay: Replay | None = None
+        self._context = _context(observations, self._scope, self._module_calls, counting, expected)
+        self._notes = Notes(self.record, expected, self._context, self._scope, self._tensor_dims)
+        self._meta_constants = MetaConstants(self._notes.numbers) if meta is not None else None
+        self._functions = FunctionCalls(self._notes.literal, self._notes.call, self._notes.slices)
         self._random_numbers = RandomNumbers()
-        self._meta_constants = MetaConstants(self._note_numbers) if meta is not None else None
         self._meta_results = meta
         repeated = None if expected is None else expected.repetition.decisions
         self._decisions = None if meta is not None else Decisions(self.record.decisions, repeated)
-        self._last_values: list[Any] = []  # of the last operation: arguments and results
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """False: torch's guard against being compiled would import the whole compiler, a second, at the first trace."""
         return False
+
+    def replaying(self, restriction: Restriction) -> LabelledRun:
+        """The same run, which takes over what is known of the model's behaviour, or adds to it."""
+        self._tensor_dims.restriction = restriction
+        self._replay = Replay(
+            restriction,
+            self._module_calls,
+            self._last,
+            self.record,
+            self._expected,
+        )
+        self._notes.also_to = self._replay.events
+        return self
 
     # --- running the model ---
 
@@ -120,21 +121,22 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         missing = self._expected.repetition.missing if self._expected is not None else None
         if missing is not None:
             self._context.where = str(missing)
-            raise self._failure("the code does not come there", {"last": self._last_values})
+            raise OpError("the code does not come there", self._context.where, self._last.dims())
 
     def execute(self, call: Call) -> list[Tensor]:
         """Run the model and pin what counts of its outputs, but for the state that is carried on; what counts."""
         for tensor in call.tensors():  # nothing about an input may change
-            self._tensor_dims.set(tensor, [Dim(size) for size in tensor.shape])
+            self._tensor_dims.set_input(tensor, [Dim(size) for size in tensor.shape])
         self._label_example_state(call)
+        if self._replay is not None and self._expected is None:
+            self._replay.takes_over = not self._context.counting and not self._observations.watched
         self.calls += 1
         with (
             torch.set_grad_enabled(self._listener is not None),
             _fast_attention_off(),
             compiler_off(),
-            self._module_calls.followed(),
+            self._module_calls.followed(None if self._replay is None else self._replay.layer),
             self._random_numbers.repeated(),
-            Slices(self._note_slices),
             self._functions,
             self,
         ):
@@ -186,74 +188,90 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _executed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         called = signature(func)
         name = called.name
-        self._context.where = f"{name} in {self._scope}"
-        seeded = self._random_numbers.come_from_a_seed(func, kwargs)
+        self._context.where = self._scope.place_of(name)
+        seeded = called.draws and self._random_numbers.come_from_a_seed(kwargs)
         if self._meta_constants is not None:
             args, kwargs = self._meta_constants.arguments(called, args, kwargs)
         arguments = called.by_name(args, kwargs)
         builtin = name if called.namespace in ("aten", "prims") else ""
         own = self._own.get(f"{called.namespace}::{name}", builtin) if self._own else builtin
         op, known_as = (own, "") if isinstance(own, Op) else (OPS.get(own, UNLISTED), own)
+        ours = known_as == name and called.namespace == "aten"
+
+        def make() -> Any:
+            if self._meta_results is None or not ours:
+                return func(*args, **kwargs)
+            return self._meta_results.of(func, called, op, args, kwargs, arguments)
+
+        replay = self._replay if ours and not called.draws else None
+        key = None if replay is None else replay.key(func, name, args, kwargs)
+        since = (0, 0) if replay is None else replay.state
         try:
-            if self._meta_results is None or known_as != name or called.namespace != "aten":
-                outs = func(*args, **kwargs)
-            else:
-                outs = self._meta_results.of(func, called, op, args, kwargs, arguments)
+            outs = NOTHING if replay is None or key is None else replay.operation(key, called, args, kwargs, make)
+            known = outs is not NOTHING
+            if not known:
+                outs = make()
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
-            raise self._failure(str(error), arguments) from error
-        values = flat(list(arguments.values()))
-        outs = outs if self._decisions is None else self._decisions.of(name, values, outs)
+            raise self._notes.failure(str(error), arguments) from error
+        if self._decisions is not None:
+            outs = self._decisions.of(name, flat(list(arguments.values())), outs)
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
-        rule = nothing if seeded else self._rule(op, known_as, func, arguments)
-        self._apply(rule, func, arguments, values, tensors)
+        if not known:
+            rule = nothing if seeded else self._rule(op, known_as, called, func, arguments)
+            self._apply(rule, func, arguments, tensors)
+            if replay is not None:
+                replay.learn(key, rule, func, args, kwargs, outs, since)
         if not self._functions.inside and tensors and makes_numbers(name):
-            self._note_call(without_underscore(name), arguments)
+            self._notes.call(without_underscore(name), arguments)
         if self._observations.watched and tensors:
             self._module_calls.shortcuts.op_executed(op, arguments, tensors[0])
-        self._last_values = [*values, *tensors]
+        self._last.executed([*arguments.values(), *tensors])
         if self._listener is not None:
             self._listener(ExecutedOp(func, args, kwargs, outs, self._context.where, torch.is_grad_enabled()))
         return outs
 
-    def _rule(self, op: Op, known_as: str, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:
+    def _rule(self, op: Op, known_as: str, called: Signature, func: Any, arguments: dict[str, Any]) -> OpRuleFunction:
         """The rule that an operation follows. The numbers it is called with are noted on the way."""
         if op.rule is not None:
-            self._note_numbers((all_numbers if op.rule is nothing else factors)(arguments), arguments)
+            self._notes.numbers((all_numbers if op.rule is nothing else factors)(arguments), arguments)
             return op.rule
-        if is_pointwise(func, without_underscore(known_as)):
+        if called.pointwise if known_as == called.name else is_pointwise(func, without_underscore(known_as)):
             numbers = tuple(value for value in arguments.values() if isinstance(value, (int, float)))
-            self._note_numbers(numbers, arguments)
+            self._notes.numbers(numbers, arguments)
             return pointwise
         if not any(isinstance(value, Tensor) for value in flat(list(arguments.values()))):
-            self._note_numbers(all_numbers(arguments))
+            self._notes.numbers(all_numbers(arguments))
             return nothing  # numbers by position, for all that is known
         self._observations.unknown.setdefault(f"{func.namespace}::{func.overloadpacket.__name__}", self._scope.path)
         return unknown
 
-    def _apply(
-        self, rule: OpRuleFunction, func: Any, arguments: dict[str, Any], values: list[Any], outs: list[Tensor]
-    ) -> None:
-        """Label the results of an operation by its rule; ``values`` are the leaves of its arguments."""
+    def _apply(self, rule: OpRuleFunction, func: Any, arguments: dict[str, Any], outs: list[Tensor]) -> None:
+        """Label the results of an operation by its rule."""
         self._context.sizes_run_across()  # those of an operation that failed
         try:
-            self._tensor_dims.pin_positions(values, self._context.where)
+            self._tensor_dims.pin_positions(arguments.values(), self._context.where)
             results = list(rule(self._context, arguments, outs)) if outs else []
-            if any([dim.size for dim in dims] != list(out.shape) for out, dims in zip(outs, results, strict=False)):
-                raise ValueError("the rule of this operation does not give the shape that it has")
+            for out, dims in zip(outs, results, strict=False):
+                if [dim.size for dim in dims] != [*out.shape]:
+                    raise ValueError("the rule of this operation does not give the shape that it has")
             self._set_results(func, arguments, outs, results)
         except (ValueError, IndexError, KeyError) as error:
             if self._expected is not None:
-                raise self._failure(str(error), arguments) from error
+                raise self._notes.failure(str(error), arguments) from error
             name = f"{func.namespace}::{func.overloadpacket.__name__} (in this form)"
             self._observations.unknown.setdefault(name, self._scope.path)
             self._set_results(func, arguments, outs, unknown(self._context, arguments, outs))
         if sizes := self._context.sizes_run_across():
-            self._note_numbers((ACROSS, *sizes), arguments)
+            self._notes.numbers((ACROSS, *sizes), arguments)
 
     def _set_results(self, func: Any, arguments: dict[str, Any], outs: list[Tensor], results: list[Dims]) -> None:
         """Set the dimensions of the results, some of which may be arguments that were written to."""
         written = written_tensors(func, arguments)
-        if written and not outs:  # several at once
+        if not written:
+            for out, dims in zip(outs, results, strict=False):
+                self._tensor_dims.set_result(out, dims)
+            return
+        if not outs:  # several at once
             outs, results = written, unknown(self._context, arguments, written)
         for out, dims in zip(outs, results, strict=False):
             if any(out is tensor for tensor in written):
@@ -261,46 +279,12 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 self._tensor_dims.set_result(out, dims)
 
-    # --- calls and plain numbers, which a reduced model must repeat ---
-
-    def _note_call(self, name: str, arguments: Mapping[str, Any]) -> None:
-        call = FunctionCall(name, self._scope.path)
-        self.record.calls.append(call)
-        if self._expected is not None and not self._expected.repetition.called(call):
-            self._context.where = str(call)
-            raise self._failure("the code takes another way there", arguments)
-        if name in SUM_WHAT_IS_ONE:
-            self._context.where = str(call)
-            self._note_numbers(("broadcast", *broadcast_letters(name, arguments)), arguments)
-
-    def _note_literal(self, numbers: Numbers) -> None:
-        """A tensor is made of plain numbers: ``torch.tensor(q.size(-1))``. No operation tells of them."""
-        self._context.where = f"a tensor of numbers in {self._scope}"
-        self._note_numbers(numbers)
-
-    def _note_slices(self, tensor: Tensor, leave_out: tuple[bool, ...]) -> None:
-        """A part of a wide dimension must not be all of a narrow one, nor the other way round."""
-        self._context.where = f"a slice in {self._scope}"
-        self._note_numbers(leave_out, {"self": tensor})
-
-    def _note_numbers(self, numbers: Numbers, arguments: Mapping[str, Any] | None = None) -> None:
-        """Note the plain numbers of an operation, or complain if the full run had others there."""
-        if not numbers:
-            return
-        numbers = tuple("nan" if number != number else number for number in numbers)  # nan is not equal to itself
-        where = self._context.where
-        self.record.note(where, numbers)
-        if self._expected is not None and not self._expected.numbers.fit(where, self._scope.path, numbers):
-            raise self._failure(NUMBER_OF_A_SIZE, arguments or {})
-
-    def _failure(self, message: str, arguments: Mapping[str, Any]) -> OpError:
-        return OpError(message, self._context.where, self._tensor_dims.of_all(flat(list(arguments.values()))))
+    # --- failures and results ---
 
     def failure_outside_operations(self, message: str) -> OpError:
         """The model's own code raised: the dimensions at hand are those of the last operation and the last module."""
         try:
-            dims = self._tensor_dims.of_all(self._last_values)
-            dims += self._module_calls.inputs.get(self._scope.last_entered, [])
+            dims = [*self._last.dims(), *self._module_calls.inputs_of(self._scope.last_entered)]
         except MismatchError:  # the last operation was on a tensor that was never seen
             dims = []
         return OpError(message, self._scope.path or "the model", dims)
@@ -308,6 +292,19 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def dims(self, tensor: Tensor) -> Dims:
         """The dimensions of a tensor that the run has seen."""
         return self._tensor_dims.of(tensor)
+
+    def forget(self) -> None:
+        """Let go of all tensors: a run and its modes hold each other, so that it may live on for a while."""
+        self._tensor_dims.forget()
+        self._last.executed(())
+
+
+def _context(
+    observations: Observations, scope: ModuleScope, calls: ModuleCalls, counting: bool, expected: Expected | None
+) -> RunContext | ReducedContext:
+    if expected is None:
+        return RunContext(observations, scope, calls.tensor_dims, calls, counting=counting)
+    return ReducedContext(observations, calls.tensor_dims, expected.cuts)
 
 
 @contextmanager

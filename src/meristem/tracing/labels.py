@@ -57,7 +57,7 @@ FIXED = 0
 ANY = -1
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)  # never changed, but not frozen: making those takes three times as long
 class Dim:
     """One dimension of a tensor in flight: its size, the label of each position (None: all fixed), and its origin.
 
@@ -121,9 +121,14 @@ class Factoring:
 
 @dataclass
 class Labels:
-    """What one or several runs record about labels. ``count`` is the next label that is free."""
+    """What one or several runs record about labels. ``count`` is the next label that is free.
+
+    ``uneven`` counts the meetings in which not every position had a unit on both sides, or none on either: what is left
+    of two such dimensions may differ.
+    """
 
     count: int = 1
+    uneven: int = 0
     unions: list[tuple[IntArray, IntArray]] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     factorings: list[Factoring] = field(default_factory=list)
@@ -145,8 +150,12 @@ class Labels:
 
     def unite(self, first: Dim, second: Dim, reason: str) -> Dim:
         """The dimension in which ``first`` and ``second`` meet position by position."""
+        if first.ids is not None and first.ids is second.ids:
+            return first
         if first.size != second.size:
             return self._broadcast(first, second, reason)
+        if (first.ids is None) != (second.ids is None):
+            self.uneven += 1
         if first is second or (first.constant and not first.labelled):
             return second
         if second.constant and not second.labelled:
@@ -154,11 +163,10 @@ class Labels:
         if first.ids is None and second.ids is None:
             same = first.merged == second.merged
             return first if same and first.origin is None else replace(first, origin=None, merged=first.merged * same)
-        if first.ids is second.ids:
-            return first
         if _only_repeats(first, second) or _only_repeats(second, first):
             return first if first.labelled else second
         mine, other = first.vector(), second.vector()
+        self.uneven += not ((mine > 0).all() and (other > 0).all())
         self._unite_ids(mine, other, reason)
         return dim_of(np.where(mine > 0, mine, np.where(other > 0, other, np.maximum(mine, other))))
 
@@ -173,6 +181,7 @@ class Labels:
         small, large = (first, second) if first.size == 1 else (second, first)
         if small.size != 1:
             raise ValueError(f"sizes {first.size} and {second.size} do not meet")
+        self.uneven += small.ids is not None
         self.pin(small, reason + ", where it is broadcast")
         return replace(large, origin=None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten
 
 from meristem.space.held_tensors import held_tensors
 from meristem.space.paths import split_path
-from meristem.tracing.deep_copy import deep_copy, modules_by_path
+from meristem.tracing.deep_copy import Copies, deep_copy, modules_by_path
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -39,18 +39,62 @@ def copy_with(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: boo
     memo: dict[int, Any] = {}
     for name, tensor in named_tensors(model):
         memo[id(tensor)] = _like(tensor, make(name, tensor))
-    for module in modules_by_path(model).values():
-        for value in vars(module).values():
-            if isinstance(value, Tensor) and id(value) not in memo:
-                memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
+    for value in _tensors_beside(model, memo):
+        memo[id(value)] = value.detach().to("meta") if meta else value.detach().clone()
     return deep_copy(model, memo)
 
 
-def resized_copy(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:
-    """The same, where a tensor that ``make`` gives another size is written as surgery on a live model does it.
+class ResizedCopies:
+    """Copies of one model in which tensors have other sizes, written as surgery on a live model writes them.
 
     Whoever else holds such a tensor, in a way that surgery does not know, keeps the old one.
     """
+
+    def __init__(self, model: nn.Module, meta: bool) -> None:
+        self._model, self._meta, self._copies = model, meta, Copies(model)
+        self._tensors = dict(named_tensors(model))
+        self._beside = _tensors_beside(model, {id(tensor) for tensor in self._tensors.values()})
+        self._names = _names_by_id(model)
+        held = held_tensors(model)
+        self._is_plain = (
+            meta
+            and self._copies.all_are_simple
+            and not any(id(tensor) in held for tensor in self._tensors.values())
+            and all(type(module).__setattr__ is nn.Module.__setattr__ for module in model.modules())
+        )
+
+    def make(self, tensor_of: Callable[[str, Tensor], Tensor]) -> nn.Module:
+        """A copy whose tensors are ``tensor_of(name, tensor)``."""
+        return self._plain(tensor_of) if self._is_plain else _resized(self._model, tensor_of, self._meta)
+
+    def _plain(self, tensor_of: Callable[[str, Tensor], Tensor]) -> nn.Module:
+        """The same, where only modules hold tensors: those of another size are put into the copy's own places."""
+        memo: dict[int, Any] = {id(value): value.detach().to("meta") for value in self._beside}
+        places: list[tuple[str, Tensor]] = []
+        for name, tensor in self._tensors.items():
+            made = _like(tensor, tensor_of(name, tensor))
+            if made.shape == tensor.shape:
+                memo[id(tensor)] = made
+            else:
+                memo[id(tensor)] = tensor
+                places += [(alias, made) for alias in self._names[id(tensor)]]
+        copied = self._copies.make(memo)
+        modules = modules_by_path(copied)
+        for alias, made in places:
+            path, attribute = split_path(alias)
+            module = modules[path] if path in modules else copied.get_submodule(path)
+            held: dict[str, Any] = module._parameters if attribute in module._parameters else module._buffers
+            held[attribute] = made
+        return copied
+
+
+def _tensors_beside(model: nn.Module, known: Collection[int]) -> list[Tensor]:
+    """Tensors in attributes of modules, but for those that are known by their ids."""
+    values = [value for module in modules_by_path(model).values() for value in vars(module).values()]
+    return [value for value in values if isinstance(value, Tensor) and id(value) not in known]
+
+
+def _resized(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:
     new: dict[str, Tensor] = {}
 
     def kept(name: str, tensor: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ class ModuleScope:
         self.modules = modules_by_path(model)
         self.last_entered = ""
         self._running = [""]
+        self._texts: dict[tuple[str, str], str] = {}
 
     @property
     def path(self) -> str:
@@ -26,6 +27,14 @@ class ModuleScope:
 
     def __str__(self) -> str:
         return self.path or "the model itself"
+
+    def place_of(self, name: str) -> str:
+        """The operation ``name`` and the module that is running: "mm in head"."""
+        key = name, self._running[-1]
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = f"{name} in {self}"
+        return text
 
     def enter(self, path: str) -> None:
         self._running.append(path)

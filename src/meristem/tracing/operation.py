@@ -16,6 +16,16 @@ _NUMBER_NAMES = (
     "num_samples num_classes"
 )
 _WINDOW_NAMES = "kernel_size stride padding dilation output_size output_padding shifts"  # lists of whole numbers
+# What only moves elements, or makes a tensor of nothing but its size: labels tell all about it.
+_MOVES = (
+    "__get__ __getitem__ view view_as reshape reshape_as _unsafe_view expand expand_as broadcast_to broadcast_tensors "
+    "permute transpose t swapaxes swapdims movedim moveaxis adjoint unsqueeze squeeze flatten ravel unflatten "
+    "contiguous clone detach alias to type type_as float half double bfloat16 cpu cuda _to_copy lift_fresh narrow "
+    "select slice chunk split split_with_sizes unsafe_chunk unsafe_split tensor_split hsplit vsplit dsplit unbind cat "
+    "concat concatenate stack hstack vstack dstack repeat tile repeat_interleave atleast_1d atleast_2d atleast_3d "
+    "as_strided requires_grad_ zeros zeros_like new_zeros empty empty_like new_empty data __len__ __iter__"
+)
+_MAKE_NO_NUMBERS = frozenset(_MOVES.split())
 _NUMBERS, _WINDOWS = frozenset(_NUMBER_NAMES.split()), frozenset(_WINDOW_NAMES.split())
 
 
@@ -35,6 +45,16 @@ class ExecutedOp:
 
 
 @cache
+def makes_numbers(name: str) -> bool:
+    """Whether a function does more than move elements.
+
+    >>> makes_numbers("relu"), makes_numbers("view"), makes_numbers("transpose_")
+    (True, False, False)
+    """
+    return without_underscore(name) not in _MAKE_NO_NUMBERS
+
+
+@cache
 def is_pointwise(func: Any, name: str) -> bool:
     """Torch tags element-wise operations, though not always their in-place forms."""
     packet = getattr(torch.ops.aten, name, None) if name else None
@@ -42,6 +62,7 @@ def is_pointwise(func: Any, name: str) -> bool:
     return any(torch.Tag.pointwise in form.tags for form in [func, *forms])
 
 
+@cache
 def without_underscore(name: str) -> str:
     """The name of the operation that an in-place one is a form of.
 
@@ -70,6 +91,7 @@ class Signature:
 
     ``returns_new``: nothing that it returns shares memory with an argument, and nothing is written to. ``in_place``: it
     returns its first argument, and writes to nothing else. ``takes_device``: it may be told where to make its result.
+    ``written`` are the arguments that it writes to, ``draws`` says that it draws random numbers.
     """
 
     namespace: str
@@ -79,6 +101,9 @@ class Signature:
     returns_new: bool
     in_place: bool
     takes_device: bool
+    written: tuple[str, ...]
+    draws: bool
+    pointwise: bool
 
     def by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments of a call by name, those left out with their defaults."""
@@ -93,31 +118,36 @@ def signature(func: Any) -> Signature:
     """The signature of an operation of torch, which never changes."""
     arguments, returns = func._schema.arguments, func._schema.returns
     written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
+    name = func.overloadpacket.__name__
     shared = [each.alias_info is not None for each in (*arguments, *returns)]
     return Signature(
         namespace=func.namespace,
-        name=func.overloadpacket.__name__,
+        name=name,
         names=tuple(argument.name for argument in arguments),
         defaults={argument.name: argument.default_value for argument in arguments},
         returns_new=not any(shared),
         in_place=len(returns) == 1 and sum(shared) == 2 and bool(written) and written[0],
         takes_device=any(argument.name == "device" for argument in arguments),
+        written=tuple(argument.name for argument, is_written in zip(arguments, written, strict=True) if is_written),
+        draws=torch.Tag.nondeterministic_seeded in func.tags,
+        pointwise=is_pointwise(func, without_underscore(name)),
     )
 
 
 def written_tensors(func: Any, arguments: Mapping[str, Any]) -> list[Tensor]:
     """The arguments, by name, that an operation writes to in place."""
-    if not func._schema.is_mutable:
+    written = signature(func).written
+    if not written:
         return []
-    written = {each.name for each in func._schema.arguments if each.alias_info is not None and each.alias_info.is_write}
-    values = flat([value for name, value in arguments.items() if name in written])
-    return [value for value in values if isinstance(value, Tensor)]
+    return [value for value in flat([arguments[name] for name in written]) if isinstance(value, Tensor)]
 
 
 def factors(arguments: Mapping[str, Any]) -> tuple[float, ...]:
     """The plain numbers that an operation multiplies, adds or fills with, and the like; sizes are none of them."""
     numbers: list[float] = []
     for name, value in arguments.items():
+        if value is None or isinstance(value, Tensor):
+            continue
         if isinstance(value, float) or (name in _NUMBERS and isinstance(value, int)):
             numbers.append(value)
         elif name in _WINDOWS and isinstance(value, (list, tuple)):

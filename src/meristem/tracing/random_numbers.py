@@ -31,10 +31,8 @@ class RandomNumbers:
             np.random.set_state(before[1])
             torch.random.set_rng_state(before[2])
 
-    def come_from_a_seed(self, func: Any, kwargs: Mapping[str, Any]) -> bool:
-        """Whether an operation about to be executed draws what the model's code has seeded: numbers by position."""
-        if torch.Tag.nondeterministic_seeded not in func.tags:
-            return False
+    def come_from_a_seed(self, kwargs: Mapping[str, Any]) -> bool:
+        """Whether an operation about to draw numbers draws what the model's code has seeded: numbers by position."""
         if kwargs.get("generator") is not None or torch.default_generator.initial_seed() != self._seed:
             return True
         self._restart()

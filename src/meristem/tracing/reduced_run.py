@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 
@@ -18,12 +18,13 @@ from meristem.space.axis import Axis
 from meristem.space.paths import is_inside
 from meristem.space.remembered_sizes import write_size
 from meristem.space.state_tensors import state_tensors
+from meristem.tracing.expected import Expected
 from meristem.tracing.full_run import FullRun, first_line
 from meristem.tracing.grouping import Grouping
-from meristem.tracing.labelled_run import Expected, LabelledRun
-from meristem.tracing.labels import Dim
-from meristem.tracing.model_copy import resized_copy
+from meristem.tracing.labelled_run import LabelledRun
+from meristem.tracing.labels import ANY, Dim
 from meristem.tracing.observations import Observations, OpError, SizeKey, TensorDim
+from meristem.tracing.restriction import Restriction
 from meristem.tracing.run_record import Repetition
 from meristem.tracing.sized_numbers import ExpectedNumbers, SizedNumbers
 from meristem.tracing.unit_labels import KnownUnitLabels
@@ -48,6 +49,7 @@ class Known:
 
     expected: Observations
     cuts: dict[str, list[IntArray]]
+    left: Callable[[Dim], Dim]
     sizes: Callable[[IntArray], int]
 
     def observations(self, users: dict[str, set[str]]) -> Observations:
@@ -62,6 +64,7 @@ class Reduction:
 
     grouping: Grouping
     masks: Masks
+    _live_by_id: dict[int, tuple[IntArray, BoolArray]] = field(default_factory=dict)  # labels are kept alive
 
     @cached_property
     def live(self) -> dict[TensorDim, BoolArray]:
@@ -69,8 +72,14 @@ class Reduction:
         owned = self.grouping.observations.owned
         return {key: self._live(dim.ids) for key, dim in owned.items() if dim.ids is not None}
 
+    def _count(self, ids: IntArray) -> int:
+        return int(self._live(ids).sum())
+
     def _live(self, ids: IntArray) -> BoolArray:
-        return self.grouping.axis_of(ids).live(self.masks)
+        known = self._live_by_id.get(id(ids))
+        if known is None:
+            known = self._live_by_id[id(ids)] = ids, self.grouping.axis_of(ids).live(self.masks)
+        return known[1]
 
     def tensor(self, name: str, tensor: Tensor) -> Tensor:
         """What is left of a tensor of the model."""
@@ -87,7 +96,7 @@ class Reduction:
 
     def under(self, labels: KnownUnitLabels) -> Known:
         """What is known beforehand of a run with these labels."""
-        return Known(self._observations(labels), self._cuts(labels), lambda ids: int(self._live(ids).sum()))
+        return Known(self._observations(labels), self._cuts(labels), Left(self, labels), self._count)
 
     def _observations(self, labels: KnownUnitLabels) -> Observations:
         """The labels that the model's tensors and state must turn out to have."""
@@ -100,6 +109,15 @@ class Reduction:
         for path, dims in self.grouping.observations.states.items():
             observations.states[path] = [self._state_dim(labels, dim) for dim in dims]
         return observations
+
+    def left_of(self, ids: IntArray, labels: KnownUnitLabels) -> Dim:
+        """What is left of a dimension with these labels."""
+        live = self._live(ids)
+        size = int(live.sum())
+        left = labels.of_positions(self.grouping.resolution.leaves(ids), live)
+        if left is not None and (ids < 0).any():
+            left = np.where(ids[live] == ANY, ANY, left)
+        return Dim(size, left, constant=size == 1)
 
     def _state_dim(self, labels: KnownUnitLabels, dim: Dim) -> Dim:
         if dim.ids is None:
@@ -118,6 +136,27 @@ class Reduction:
         live = self._live(ids)
         left = labels.of_positions(self.grouping.resolution.leaves(ids), live)
         return np.zeros(int(live.sum()), dtype=np.int64) if left is None else left
+
+
+class Left:
+    """What is left of the dimensions of the full model, with the labels of one reduced run."""
+
+    def __init__(self, reduction: Reduction, labels: KnownUnitLabels) -> None:
+        self._reduction, self._labels = reduction, labels
+        self._known: dict[int, tuple[Dim, Dim]] = {}  # both are kept alive
+        self._by_labels: dict[int, tuple[IntArray, Dim]] = {}
+
+    def __call__(self, dim: Dim) -> Dim:
+        if dim.ids is None:
+            return dim
+        known = self._known.get(id(dim))
+        if known is None:
+            ids = dim.ids
+            same = self._by_labels.get(id(ids))
+            if same is None:
+                same = self._by_labels[id(ids)] = ids, self._reduction.left_of(ids, self._labels)
+            known = self._known[id(dim)] = dim, replace(same[1], origin=dim.origin, merged=dim.merged)
+        return known[1]
 
 
 class ReducedRuns:
@@ -178,7 +217,7 @@ class ReducedRuns:
         return _held_elsewhere(reduction, users, training)
 
     def _reduced_model(self, reduction: Reduction, sizes: Sizes, absent: Mapping[str, str]) -> nn.Module:
-        model = resized_copy(self._full.model, reduction.tensor, self._full.meta is not None)
+        model = self._full.copies.make(reduction.tensor)
         _write_sizes(model, sizes, reduction.masks)
         for path, way in absent.items():
             leave_out(model, path, way)
@@ -198,7 +237,10 @@ class ReducedRuns:
             call = call.with_state(tree_map(lambda leaf: reduced.get(id(leaf), leaf), call.state))
         repetition = Repetition(full.records[model.training], absent)
         expected = Expected(repetition, known.cuts, ExpectedNumbers(repetition, self.sized, known.sizes))
+        restriction = Restriction(full.behaviour, full.observations.owned, known.left)
         run = LabelledRun(model, observations, full.own, meta=full.meta, expected=expected)
+        if full.meta is not None:
+            run.replaying(restriction)
         try:
             run.follow(call)
             return None
@@ -206,6 +248,8 @@ class ReducedRuns:
             failed = error
         except Exception as error:  # the user's own code refused the reduced size, in its own way
             failed = run.failure_outside_operations(f"{type(error).__name__}: {error}")
+        finally:
+            run.forget()
         labels = observations.labels
         assert isinstance(labels, KnownUnitLabels)
         ids = [labels.units(dim.ids) for dim in failed.dims if dim.ids is not None]

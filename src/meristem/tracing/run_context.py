@@ -20,28 +20,14 @@ from meristem.tracing.tensor_dims import TensorDims
 from meristem.tracing.unit_labels import MismatchError
 
 
-class RunContext:
-    """The ``Context`` of one run (see ``ops/context.py``).
+class _Context:
+    """What every run offers to rules."""
 
-    ``counting`` says whether cost terms are wanted. ``expected_cuts`` are the parts that may be cut out by position, by
-    place: what is left in a reduced model of those that the full run cut out. None: any.
-    """
-
-    def __init__(
-        self,
-        observations: Observations,
-        scope: ModuleScope,
-        tensor_dims: TensorDims,
-        calls: ModuleCalls,
-        *,
-        counting: bool,
-        expected_cuts: Mapping[str, Sequence[IntArray]] | None,
-    ) -> None:
+    def __init__(self, observations: Observations, tensor_dims: TensorDims) -> None:
         self.labels = observations.labels
         self.where = ""
-        self.counting = counting
-        self._observations, self._scope, self._tensor_dims, self._calls = observations, scope, tensor_dims, calls
-        self._expected_cuts = expected_cuts
+        self.counting = False
+        self._observations, self._tensor_dims = observations, tensor_dims
         self._run_across: list[int | None] = []
 
     def dims(self, tensor: Tensor) -> Dims:
@@ -62,6 +48,39 @@ class RunContext:
     def positions(self, tensor: Tensor, dims: Sequence[Dim]) -> None:
         self._tensor_dims.set_positions(tensor, dims)
 
+    def runs_across(self, dim: Dim) -> None:
+        self._run_across.append(dim.size if dim.ids is None else None)
+
+    def sizes_run_across(self) -> tuple[int | None, ...]:
+        """The sizes of what the last operation ran across, None where there are units; they are forgotten."""
+        if not self._run_across:
+            return ()
+        sizes = tuple(self._run_across)
+        self._run_across.clear()
+        return sizes
+
+
+class RunContext(_Context):
+    """The ``Context`` of a run of the full model (see ``ops/context.py``). ``counting``: cost terms are wanted."""
+
+    def __init__(
+        self,
+        observations: Observations,
+        scope: ModuleScope,
+        tensor_dims: TensorDims,
+        calls: ModuleCalls,
+        *,
+        counting: bool,
+    ) -> None:
+        super().__init__(observations, tensor_dims)
+        self.counting = counting
+        self._scope, self._calls = scope, calls
+
+    def runs_across(self, dim: Dim) -> None:
+        super().runs_across(dim)
+        if dim.ids is not None:
+            self._observations.run_across.setdefault(self._scope.path, {})[id(dim.ids)] = dim.ids
+
     def reads(self, dim: Dim) -> None:
         self._add_role(dim, Role.IN)
         if dim.origin is not None:
@@ -78,17 +97,6 @@ class RunContext:
         self.runs_across(dim)
         if dim.ids is not None:
             self._observations.mixed_units.append(dim.ids[dim.ids > 0])
-
-    def runs_across(self, dim: Dim) -> None:
-        self._run_across.append(dim.size if dim.ids is None else None)
-        if dim.ids is not None and self._expected_cuts is None:
-            self._observations.run_across.setdefault(self._scope.path, {})[id(dim.ids)] = dim.ids
-
-    def sizes_run_across(self) -> tuple[int | None, ...]:
-        """The sizes of what the last operation ran across, None where there are units; they are forgotten."""
-        sizes = tuple(self._run_across)
-        self._run_across.clear()
-        return sizes
 
     def heads(self, dim: Dim) -> None:
         if dim.ids is not None:
@@ -113,7 +121,7 @@ class RunContext:
         if not reshapes_by_attributes(module):
             return
         vectors = [_distinct(dim.ids) for dim in dims if dim.ids is not None]
-        inputs = self._calls.inputs.get(path, [])
+        inputs = [*self._calls.inputs.get(path, ())]
         if len(vectors) > 1:
             rows, columns = vectors[-2:]
             self._observations.grids.append(GridView(path, type(module), rows, columns, inputs))
@@ -127,18 +135,54 @@ class RunContext:
         self._observations.sizes.setdefault((self._scope.path, name, index), []).append(ids)
 
     def cut(self, part: Dim) -> None:
-        if self._expected_cuts is None:
-            self._observations.cuts.setdefault(self.where, []).append(part.vector())
-            return
+        self._observations.cuts.setdefault(self.where, []).append(part.vector())
+
+    def divided(self, count: Dim) -> None:
+        self._observations.cuts.setdefault(f"parts of {self.where}", []).append(count.vector())
+
+
+class ReducedContext(_Context):
+    """The ``Context`` of a run of a reduced model, where all is known but whether it fits.
+
+    ``expected_cuts`` are the parts that may be cut out by position, by place: what is left of those that the full run
+    cut out.
+    """
+
+    def __init__(
+        self, observations: Observations, tensor_dims: TensorDims, expected_cuts: Mapping[str, Sequence[IntArray]]
+    ) -> None:
+        super().__init__(observations, tensor_dims)
+        self._expected_cuts = expected_cuts
+
+    def reads(self, dim: Dim) -> None:
+        """Who reads what is known."""
+
+    def makes(self, dim: Dim) -> None:
+        """Who makes what is known."""
+
+    def heads(self, dim: Dim) -> None:
+        """What counts heads is known."""
+
+    def term(self, factor: int, dims: Sequence[Dim]) -> None:
+        """The cost is known."""
+
+    def remember(self, names: Sequence[str], dim: Dim, index: int | None = None) -> None:
+        """The sizes that modules remember are known."""
+
+    def viewed(self, dims: Sequence[Dim]) -> None:
+        """What is viewed as a grid is known."""
+
+    def mixes_units(self, dim: Dim) -> None:
+        self.runs_across(dim)
+
+    def cut(self, part: Dim) -> None:
         ids = np.maximum(part.vector(), 0)
         if not any(np.array_equal(ids, expected) for expected in self._expected_cuts.get(self.where, [])):
             raise MismatchError("it cuts out other units by position")
 
     def divided(self, count: Dim) -> None:
-        where = f"parts of {self.where}"
-        if self._expected_cuts is None:
-            self._observations.cuts.setdefault(where, []).append(count.vector())
-        elif not any(len(expected) == count.size for expected in self._expected_cuts.get(where, [])):
+        expected = self._expected_cuts.get(f"parts of {self.where}", [])
+        if not any(len(each) == count.size for each in expected):
             raise MismatchError("it is divided into another number of parts")
 
 

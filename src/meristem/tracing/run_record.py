@@ -6,8 +6,9 @@ another size computes something else, however well the sizes fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from meristem.space.absent_blocks import DROPPED
 from meristem.space.paths import ancestors, is_inside
@@ -17,8 +18,7 @@ ACROSS = "across"  # the first of the numbers that are sizes of what an operatio
 Numbers = tuple[float | str | None, ...]  # None: any number will do there
 
 
-@dataclass(frozen=True)
-class FunctionCall:
+class FunctionCall(NamedTuple):
     """A function that the code of module ``path`` calls."""
 
     name: str
@@ -26,6 +26,9 @@ class FunctionCall:
 
     def __str__(self) -> str:
         return f"{self.name} in {self.path or 'the model itself'}"
+
+
+Event = FunctionCall | tuple[str, Numbers]  # a call, or the numbers that were noted and where
 
 
 @dataclass
@@ -51,7 +54,7 @@ class Repetition:
         self._absent, self.decisions = list(absent), record.decisions
         dropped = [block for block, way in absent.items() if way == DROPPED]
         self._around = {path for block in dropped for path in ["", *ancestors(block)]}
-        self._calls = [call for call in record.calls if self._is_compared(call.path)]
+        self._calls = [call for call in record.calls if self._is_compared(call.path)] if absent else record.calls
         self._numbers: Mapping[tuple[int, str], set[Numbers]] = record.numbers
         if absent:
             by_place: dict[tuple[int, str], set[Numbers]] = {}
@@ -65,7 +68,7 @@ class Repetition:
 
     def called(self, call: FunctionCall) -> bool:
         """Whether the full model calls the same function next."""
-        if not self._is_compared(call.path):
+        if self._absent and not self._is_compared(call.path):
             return True
         self._at += 1
         return self._at <= len(self._calls) and self._calls[self._at - 1] == call
@@ -78,6 +81,16 @@ class Repetition:
     def expected(self, where: str) -> set[Numbers]:
         """The numbers that the full model has here."""
         return self._numbers.get((0 if self._absent else self._at, where), set())
+
+    def repeats(self, events: Sequence[Event]) -> bool:
+        """Whether the full model shows these calls and numbers next; if not, it is as if it had not been asked."""
+        before = self._at
+        for event in events:
+            fits = self.called(event) if isinstance(event, FunctionCall) else self.has_numbers(*event)
+            if not fits:
+                self._at = before
+                return False
+        return True
 
     @property
     def missing(self) -> FunctionCall | None:

@@ -17,10 +17,17 @@ class SharedMemory:
     def __init__(self) -> None:
         self._by_storage: dict[int, list[Tensor]] = {}
 
-    def add(self, tensor: Tensor, dims: Dims) -> None:
+    @property
+    def is_used(self) -> bool:
+        """Whether any tensor is kept in mind."""
+        return bool(self._by_storage)
+
+    def add(self, tensor: Tensor, dims: Sequence[Dim]) -> None:
         """Keep a tensor in mind, if anything in it is constant."""
-        if any(dim.constant and dim.size > 1 for dim in dims):
-            self._by_storage.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+        for dim in dims:
+            if dim.constant and dim.size > 1:
+                self._by_storage.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+                return
 
     def others(self, tensor: Tensor) -> Iterator[Tensor]:
         """The other tensors of constants in the same memory."""

@@ -101,11 +101,16 @@ class ExpectedNumbers:
         if not where.startswith(_SCALING):
             return fits
         if fits:
-            for number in numbers:
-                self._note_unchanged((where, number), path)
+            self.unchanged(where, path, numbers)
             return True
         changed = [_changed(numbers, expected) for expected in self.repetition.expected(where)]
         return any(len(pairs) == 1 and self._follows(where, path, *pairs[0]) for pairs in changed)
+
+    def unchanged(self, where: str, path: str, numbers: Numbers) -> None:
+        """Note that the numbers of an operation in module ``path`` are those of the full model."""
+        if where.startswith(_SCALING):
+            for number in numbers:
+                self._note_unchanged((where, number), path)
 
     def _note_unchanged(self, key: _Key, path: str) -> None:
         self._unchanged.add(key)

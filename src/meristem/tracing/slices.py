@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-
-
-class Slices(TorchFunctionMode):
-    """Calls ``seen`` with a tensor that is sliced, and whether each slice leaves out a part of its dimension."""
-
-    def __init__(self, seen: Callable[[Tensor, tuple[bool, ...]], None]) -> None:
-        super().__init__()
-        self._seen = seen
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
-            found = leaves_out(args[0], args[1])
-            if found:
-                self._seen(args[0], found)
-        return func(*args, **(kwargs or {}))
 
 
 def leaves_out(tensor: Tensor, index: Any) -> tuple[bool, ...]:

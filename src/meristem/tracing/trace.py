@@ -15,6 +15,7 @@ from meristem.rules import LayerRule, Rule
 from meristem.space.paths import ancestors
 from meristem.space.space import Role, Space
 from meristem.tracing.builtin_layers import HEADS_TIED_TO_INPUT, layer_rules
+from meristem.tracing.collector import collector_paused
 from meristem.tracing.counted_outputs import as_choice
 from meristem.tracing.depth.candidates import block_candidates, tie_streams
 from meristem.tracing.depth.confirmation import confirmed_blocks
@@ -70,7 +71,7 @@ def trace(  # noqa: PLR0913
     check_patterns(model, "pin", patterns_in(pin))
     check_patterns(model, "depth", depth_patterns(depth) if depth else [])
     generators = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(generators), torch.inference_mode(False), torch.no_grad():
+    with collector_paused(), torch.random.fork_rng(generators), torch.inference_mode(False), torch.no_grad():
         return _space(model, call, patterns_in(pin), rules, strict, depth, frozen)
 
 

@@ -87,9 +87,22 @@ class KnownUnitLabels(Labels):
         super().__init__()
         self._alone, self._lenient = alone, lenient
         self._sets = UnitSets(len(alone))
+        self._same: dict[bytes, IntArray] = {}
+
+    @property
+    def lenient(self) -> bool:
+        """Whether labels only tell whom to blame."""
+        return self._lenient
 
     def of_positions(self, owners: Sequence[IntArray], live: BoolArray) -> IntArray | None:
-        """The labels of the live positions of a dimension, from the units (one array per factor) that own it."""
+        """The labels of the live positions of a dimension, from the units (one array per factor) that own it.
+
+        Equal labels are one object, so that they are known to be equal without a look at them.
+        """
+        labels = self._of_positions(owners, live)
+        return None if labels is None else self._same.setdefault(labels.tobytes(), labels)
+
+    def _of_positions(self, owners: Sequence[IntArray], live: BoolArray) -> IntArray | None:
         columns = [np.where(self._alone[column[live]], 0, column[live]) for column in owners]
         columns = [column for column in columns if (column > 0).any()]
         if len(columns) <= 1:
