@@ -35,7 +35,8 @@ class NotebookProgress:
         self._grower, self._metric = grower, metric(run.task.headline)
         self._title = f"{run.name}: method {run.growth.method}, seed {run.seed}"
         self._at = f"epoch {grower.epoch}/{run.all_epochs}"
-        self._handle = display(self, display_id=True)
+        show: Any = display  # without types
+        self._handle = show(self, display_id=True)
 
     def note(self, text: str) -> None:
         self._notes.append(text)

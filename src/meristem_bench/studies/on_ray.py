@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import runpy
 import socket
@@ -31,7 +32,7 @@ def connected(address: str) -> Iterator[None]:
         raise MeristemError("--ray needs a package more: pip install 'meristem[ray]'") from None
     try:
         _check_reached(address)
-        ray.init(address or None, log_to_driver=False, logging_level="error")
+        ray.init(address or None, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise MeristemError(f"{f'--ray {address}'.strip()}: there is no Ray to work with ({reason})") from None
