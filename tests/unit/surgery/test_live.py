@@ -113,7 +113,8 @@ def test_masks_are_copies(space_of) -> None:
 def test_remembered_sizes_follow(space_of) -> None:
     model, _ = build("attention_matmul")
     live = Live(model, space_of("attention_matmul"))
-    go(live, {**half(live.space), "blocks.0.attn.body.attn.q:heads": [1]})
+    whole_heads = {"blocks.0.attn.body.attn.q:heads": [1], "blocks.0.attn.body.attn.q": range(4)}
+    go(live, {**half(live.space), **whole_heads})
     attention = model.blocks[0].attn.body.attn
     assert (attention.num_heads, attention.head_dim) == (1, 4)
     assert (attention.q.in_features, attention.q.out_features) == (4, 4)
