@@ -157,7 +157,7 @@ def text(name: str, table: Table) -> str:
 
 def status(name: str, table: Table) -> str:
     """How many runs are finished, and the epochs of those that are not."""
-    wanted = table.seeds * len(table.arms.split(","))
+    wanted = table.seeds * len(table.arms.split(",")) * len(table.recipe.split(","))
     lines = [f"{name}: {sum(map(len, finished(name).values()))} of {wanted} runs finished"]
     for path in sorted((ROOT / name).rglob("history.jsonl")):
         if not path.with_name("result.json").exists():
