@@ -43,7 +43,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "small_recipe.py").write_text(RECIPE)
+    (tmp_path / "ray_recipe.py").write_text(RECIPE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -61,7 +61,7 @@ def cluster() -> Iterator[Any]:
 
 
 def sweep(*words: str) -> int:
-    return main(["sweep", "small_recipe:tiny", *words])
+    return main(["sweep", "ray_recipe:tiny", *words])
 
 
 def table(out: str) -> list[dict[str, str]]:
