@@ -25,7 +25,7 @@ class Wrappers:
 
     def __init__(self, model: nn.Module) -> None:
         # What each wrapper averages the gradients of. A copy of a wrapper has its hooks too, but is not among these.
-        self._known: WeakKeyDictionary[nn.Module, list[nn.Parameter]] = WeakKeyDictionary()
+        self._parameters: WeakKeyDictionary[nn.Module, list[nn.Parameter]] = WeakKeyDictionary()
         self.add(model)
 
     def add(self, model: nn.Module, *, is_stale: bool = False) -> None:
@@ -33,22 +33,22 @@ class Wrappers:
 
         ``is_stale``: the model may have changed since they were made.
         """
-        known = self._known
+        parameters = self._parameters
         wrappers = _wrappers_around(model)
         for wrapper in wrappers:
             _check(wrapper)
         for wrapper in wrappers:
-            known[wrapper] = [] if is_stale else list(wrapper.module.parameters())
-            wrapper.register_forward_pre_hook(lambda module, args: _refuse_when_stale(module, known.get(module)))
+            parameters[wrapper] = [] if is_stale else list(wrapper.module.parameters())
+            wrapper.register_forward_pre_hook(lambda module, args: _refuse_when_stale(module, parameters.get(module)))
 
     def renew(self) -> None:
         """Let every wrapper average the gradients of the parameters that its model has now; without communication."""
-        for wrapper, before in self._known.items():
+        for wrapper, before in self._parameters.items():
             now = list(wrapper.parameters())
             if not _same(before, now):
                 assert isinstance(wrapper, DistributedDataParallel)
                 _rebuild(wrapper)
-                self._known[wrapper] = now
+                self._parameters[wrapper] = now
 
 
 def is_wrapper_around(given: nn.Module, model: nn.Module) -> bool:
@@ -110,13 +110,13 @@ def _rebuild(wrapper: DistributedDataParallel) -> None:
         wrapper.register_comm_hook(its_state, hook)
 
 
-def _refuse_when_stale(wrapper: nn.Module, known: list[nn.Parameter] | None) -> None:
-    if known is not None and not _same(known, list(wrapper.parameters())):
+def _refuse_when_stale(wrapper: nn.Module, when_wrapped: list[nn.Parameter] | None) -> None:
+    if when_wrapped is not None and not _same(when_wrapped, list(wrapper.parameters())):
         raise MeristemError(
             "this DistributedDataParallel wrapper averages the gradients of parameters that the model no longer has: "
             "the model was changed behind the grower's back; wrap it again: model = DistributedDataParallel(...)"
         )
 
 
-def _same(known: list[nn.Parameter], now: list[nn.Parameter]) -> bool:
-    return len(known) == len(now) and all(one is two for one, two in zip(known, now, strict=True))
+def _same(when_wrapped: list[nn.Parameter], now: list[nn.Parameter]) -> bool:
+    return len(when_wrapped) == len(now) and all(one is two for one, two in zip(when_wrapped, now, strict=True))

@@ -69,8 +69,8 @@ class Behaviour:
         """The token of a tensor of the full model."""
         found = []
         for dim in dims:
-            known = self._by_id.get(id(dim))
-            found.append(self._add(dim) if known is None else known[1])
+            cached = self._by_id.get(id(dim))
+            found.append(self._add(dim) if cached is None else cached[1])
         return tuple(found)
 
     def _add(self, dim: Dim) -> Dim:

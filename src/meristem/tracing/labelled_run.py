@@ -98,7 +98,7 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def replaying(self, restriction: Restriction) -> LabelledRun:
-        """The same run, which takes over what is known of the model's behaviour, or adds to it."""
+        """The same run, which takes over what was recorded of the model's behaviour, or adds to it."""
         self._tensor_dims.restriction = restriction
         self._replay = Replay(
             restriction,
@@ -208,15 +208,15 @@ class LabelledRun(TorchDispatchMode):  # type: ignore[no-untyped-call]
         since = (0, 0) if replay is None else replay.state
         try:
             outs = NOTHING if replay is None or key is None else replay.operation(key, called, args, kwargs, make)
-            known = outs is not NOTHING
-            if not known:
+            replayed = outs is not NOTHING
+            if not replayed:
                 outs = make()
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             raise self._notes.failure(str(error), arguments) from error
         if self._decisions is not None:
             outs = self._decisions.of(name, flat(list(arguments.values())), outs)
         tensors = [outs] if isinstance(outs, Tensor) else [out for out in flat(outs) if isinstance(out, Tensor)]
-        if not known:
+        if not replayed:
             rule = nothing if seeded else self._rule(op, known_as, called, func, arguments)
             self._apply(rule, func, arguments, tensors)
             if replay is not None:

@@ -88,10 +88,10 @@ class ResizedCopies:
         return copied
 
 
-def _tensors_beside(model: nn.Module, known: Collection[int]) -> list[Tensor]:
-    """Tensors in attributes of modules, but for those that are known by their ids."""
+def _tensors_beside(model: nn.Module, listed: Collection[int]) -> list[Tensor]:
+    """Tensors in attributes of modules, but for those whose ids are ``listed``."""
     values = [value for module in modules_by_path(model).values() for value in vars(module).values()]
-    return [value for value in values if isinstance(value, Tensor) and id(value) not in known]
+    return [value for value in values if isinstance(value, Tensor) and id(value) not in listed]
 
 
 def _resized(model: nn.Module, make: Callable[[str, Tensor], Tensor], meta: bool) -> nn.Module:

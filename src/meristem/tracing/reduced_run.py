@@ -76,10 +76,10 @@ class Reduction:
         return int(self._live(ids).sum())
 
     def _live(self, ids: IntArray) -> BoolArray:
-        known = self._live_by_id.get(id(ids))
-        if known is None:
-            known = self._live_by_id[id(ids)] = ids, self.grouping.axis_of(ids).live(self.masks)
-        return known[1]
+        cached = self._live_by_id.get(id(ids))
+        if cached is None:
+            cached = self._live_by_id[id(ids)] = ids, self.grouping.axis_of(ids).live(self.masks)
+        return cached[1]
 
     def tensor(self, name: str, tensor: Tensor) -> Tensor:
         """What is left of a tensor of the model."""
@@ -143,20 +143,20 @@ class Left:
 
     def __init__(self, reduction: Reduction, labels: KnownUnitLabels) -> None:
         self._reduction, self._labels = reduction, labels
-        self._known: dict[int, tuple[Dim, Dim]] = {}  # both are kept alive
+        self._cached: dict[int, tuple[Dim, Dim]] = {}  # both are kept alive
         self._by_labels: dict[int, tuple[IntArray, Dim]] = {}
 
     def __call__(self, dim: Dim) -> Dim:
         if dim.ids is None:
             return dim
-        known = self._known.get(id(dim))
-        if known is None:
+        cached = self._cached.get(id(dim))
+        if cached is None:
             ids = dim.ids
             same = self._by_labels.get(id(ids))
             if same is None:
                 same = self._by_labels[id(ids)] = ids, self._reduction.left_of(ids, self._labels)
-            known = self._known[id(dim)] = dim, replace(same[1], origin=dim.origin, merged=dim.merged)
-        return known[1]
+            cached = self._cached[id(dim)] = dim, replace(same[1], origin=dim.origin, merged=dim.merged)
+        return cached[1]
 
 
 class ReducedRuns:

@@ -27,7 +27,7 @@ from meristem.tracing.run_record import Event, FunctionCall, RunRecord
 from meristem.tracing.unit_labels import KnownUnitLabels
 
 Key = Hashable
-NOTHING = object()  # nothing is known that could be taken over
+NOTHING = object()  # the full run recorded nothing that could be taken over
 _UNSEEN = object()
 _MOST_POSSIBLE = 16  # results of one operation in one module
 
@@ -91,29 +91,29 @@ class Replay:
     def operation(
         self, key: Key, called: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], make: Callable[[], Any]
     ) -> Any:
-        """What an operation returns, if all is known about it; ``make`` makes that in the ordinary way."""
-        known = self._behaviour.ops.get(key) if self.takes_over else None
-        if known is None:
+        """What an operation returns, if the full run recorded it; ``make`` makes that in the ordinary way."""
+        recorded = self._behaviour.ops.get(key) if self.takes_over else None
+        if recorded is None:
             return NOTHING
         tensors = [value for value in flat([*args, *kwargs.values()]) if isinstance(value, Tensor)]
         if called.in_place:
             if self._tensor_dims.has_shared_memory:
                 return NOTHING
             outs: Any = args[0]
-        elif known.plain and called.returns_new and all(tensor.is_contiguous() for tensor in tensors):
-            made = [self.restriction.empty(*each) for each in zip(known.outs, known.dtypes, strict=True)]
-            outs = made[0] if known.single else tuple(made)
+        elif recorded.plain and called.returns_new and all(tensor.is_contiguous() for tensor in tensors):
+            made = [self.restriction.empty(*each) for each in zip(recorded.outs, recorded.dtypes, strict=True)]
+            outs = made[0] if recorded.single else tuple(made)
         else:
             outs = make()
-        results = (outs,) if known.single else outs
-        for out, token in zip(results, known.outs, strict=True):
+        results = (outs,) if recorded.single else outs
+        for out, token in zip(results, recorded.outs, strict=True):
             if [*out.shape] != self.restriction.shape(token):
                 return NOTHING
-        if not self._takes_over(known.events, self._scope.path):
+        if not self._takes_over(recorded.events, self._scope.path):
             return NOTHING
-        for name in known.users:
+        for name in recorded.users:
             self._observations.users.setdefault(name, set()).add(self._scope.path)
-        for out, token in zip(results, known.outs, strict=True):
+        for out, token in zip(results, recorded.outs, strict=True):
             self._tensor_dims.set_token(out, token)
         return outs
 
@@ -174,7 +174,7 @@ class Replay:
     # --- layers ---
 
     def layer(self, path: str, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """Call a natural layer, or take over what is known about it."""
+        """Call a natural layer, or take over what the full run recorded of it."""
         given = args[0] if len(args) == 1 and not kwargs else None
         if type(given) is not Tensor:
             return self._calls.call(path, module, args, kwargs)
@@ -183,12 +183,12 @@ class Replay:
             key: Key | None = None
             if None not in (token, names, settings) and self._may_take_over(module, given):
                 key = path, module.training, token, given.dtype, names, settings
-            known = self._behaviour.layers.get(key, _UNSEEN) if key is not None else None
-            if self.takes_over and isinstance(known, LayerBehaviour):
-                is_apart = not (known.same_object and self._tensor_dims.has_shared_memory)
-                if is_apart and self._takes_over(known.events, path):
-                    return self._taken_over(path, given, token or (), known)
-        if known is not _UNSEEN or self._expected is not None:
+            recorded = self._behaviour.layers.get(key, _UNSEEN) if key is not None else None
+            if self.takes_over and isinstance(recorded, LayerBehaviour):
+                is_apart = not (recorded.same_object and self._tensor_dims.has_shared_memory)
+                if is_apart and self._takes_over(recorded.events, path):
+                    return self._taken_over(path, given, token or (), recorded)
+        if recorded is not _UNSEEN or self._expected is not None:
             return self._calls.call(path, module, args, kwargs)
         return self._observed(key, path, module, given)
 
@@ -211,18 +211,18 @@ class Replay:
                     names.append(name)
         return tuple(names)
 
-    def _taken_over(self, path: str, given: Tensor, token: Token, known: LayerBehaviour) -> Tensor:
-        if known.last is not None:
-            self._last.taken_over(known.last)
+    def _taken_over(self, path: str, given: Tensor, token: Token, recorded: LayerBehaviour) -> Tensor:
+        if recorded.last is not None:
+            self._last.taken_over(recorded.last)
         self._scope.last_entered = path
         self._calls.inputs[path] = token
-        for name in known.users:
+        for name in recorded.users:
             self._observations.users.setdefault(name, set()).add(path)
-        if known.same_object:
+        if recorded.same_object:
             return given
         with torch._C._DisableTorchDispatch():
-            out = self.restriction.empty(known.out, known.dtype)
-        self._tensor_dims.set_token(out, known.out)
+            out = self.restriction.empty(recorded.out, recorded.dtype)
+        self._tensor_dims.set_token(out, recorded.out)
         return out
 
     def _observed(self, key: Key, path: str, module: nn.Module, given: Tensor) -> Any:

@@ -47,8 +47,8 @@ class Restriction:
         token = self._tokens.get(name)
         if token is None:
             owned = [self._owned.get((name, dim)) for dim in range(rank)]
-            known = [dim for dim in owned if dim is not None]
-            token = self.behaviour.token(known) if len(known) == rank else None
+            labelled = [dim for dim in owned if dim is not None]
+            token = self.behaviour.token(labelled) if len(labelled) == rank else None
             if token is not None:
                 self._tokens[name] = token
         return token

@@ -88,9 +88,9 @@ class TensorDims:
         """The token of a tensor, as far as is known."""
         restriction = self.restriction
         assert restriction is not None
-        known = self._tokens.get(id(tensor))
-        if known is not None:
-            return known[1] if len(known[1]) == tensor.dim() else None
+        cached = self._tokens.get(id(tensor))
+        if cached is not None:
+            return cached[1] if len(cached[1]) == tensor.dim() else None
         in_flight = self._in_flight.get(id(tensor))
         if in_flight is not None:
             fits = not self._is_reduced and len(in_flight[1]) == tensor.dim()
@@ -134,9 +134,9 @@ class TensorDims:
         in_flight = self._in_flight.get(id(tensor))
         if in_flight is not None and len(in_flight[1]) == tensor.dim():
             return in_flight[1]
-        known = self._tokens.get(id(tensor))
-        if known is not None and len(known[1]) == tensor.dim():
-            self._in_flight[id(tensor)] = (tensor, dims := self.left(known[1]))
+        cached = self._tokens.get(id(tensor))
+        if cached is not None and len(cached[1]) == tensor.dim():
+            self._in_flight[id(tensor)] = (tensor, dims := self.left(cached[1]))
             return dims
         name = self._names.get(id(tensor))
         if name is None:

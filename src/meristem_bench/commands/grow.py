@@ -22,7 +22,7 @@ from meristem_bench.runs.loop import run_to_end
 from meristem_bench.runs.observers import RunObserver, Silent
 from meristem_bench.runs.processes import (
     LOST_CONTACT,
-    ToldByRank0Error,
+    ReportedByRank0Error,
     by_rank_0,
     check_count,
     is_lost_contact,
@@ -104,7 +104,7 @@ def _grow_as_rank(args: argparse.Namespace) -> int:
     try:
         with joined():
             return _grow_among_ranks(args)
-    except ToldByRank0Error:
+    except ReportedByRank0Error:
         return 2
     except RuntimeError as error:
         if not is_lost_contact(error):

@@ -135,13 +135,13 @@ def _run_studies(args: argparse.Namespace, studies: Sequence[Study], out: Path) 
 
 def _progress(studies: Sequence[Study], waiting: Mapping[str, Sequence[Case]], jobs: int) -> TableProgress:
     """Of the whole table; runs that are finished already say how long the others of their arm will take."""
-    known = [
+    finished = [
         (case.arm, float(result["seconds"]))
         for study in studies
         for case in study.cases()
         if case not in waiting[study.source] and (result := study.result(case)) is not None
     ]
-    return TableProgress([case.arm for study in studies for case in waiting[study.source]], known, jobs)
+    return TableProgress([case.arm for study in studies for case in waiting[study.source]], finished, jobs)
 
 
 def _make(folder: Path) -> None:

@@ -24,7 +24,7 @@ from meristem_bench.runs.folder import Folder, write_json
 from meristem_bench.runs.forecast import warning_before
 from meristem_bench.runs.forward import Forward, TrainingForward
 from meristem_bench.runs.observers import RunObserver
-from meristem_bench.runs.processes import by_every_rank, by_rank_0, check_count, rank, told
+from meristem_bench.runs.processes import by_every_rank, by_rank_0, check_count, rank, shared_error
 from meristem_bench.runs.result import Result, make_result
 from meristem_bench.runs.run import Run
 from meristem_bench.runs.training import Training, build
@@ -124,7 +124,7 @@ def train_epoch(training: Training, observer: RunObserver) -> float:
     (total,) = mean_of_numbers([total], device)
     take_from_rank_0(training.buffers)  # running statistics, of which each rank has its own
     if not math.isfinite(total):
-        raise told(
+        raise shared_error(
             MeristemError(
                 f"the loss became {total} in epoch {training.grower.epoch + 1}; lower the learning rate, e.g. --set "
                 f"lr={run.optimizer.lr / 4:g} with another --out"

@@ -27,7 +27,7 @@ LOST_CONTACT = 3  # the exit code of a rank that another one has left alone
 _GONE = ("gloo", "nccl", "closed by peer", "connection reset", "broken pipe", "timed out")
 
 
-class ToldByRank0Error(MeristemError):
+class ReportedByRank0Error(MeristemError):
     """An error that all ranks have: rank 0 tells the user, the others end without a word."""
 
 
@@ -81,7 +81,7 @@ def by_rank_0(make: Callable[[], T]) -> T:
             refused = error
     value, refused = from_rank_0((value, refused))
     if refused is not None:
-        raise told(refused)
+        raise shared_error(refused)
     return value  # type: ignore[return-value]
 
 
@@ -97,13 +97,13 @@ def by_every_rank(make: Callable[[], T]) -> T:
         refused = str(error)
     for number, text in enumerate(gathered(refused)):
         if text is not None:
-            raise told(MeristemError(text if number == 0 else f"{text} (process {number})"))
+            raise shared_error(MeristemError(text if number == 0 else f"{text} (process {number})"))
     return value  # type: ignore[return-value]
 
 
-def told(error: MeristemError) -> MeristemError:
+def shared_error(error: MeristemError) -> MeristemError:
     """An error that all ranks meet at the same place, as this rank raises it."""
-    return error if rank() == 0 else ToldByRank0Error(str(error))
+    return error if rank() == 0 else ReportedByRank0Error(str(error))
 
 
 def leads() -> bool:
@@ -119,7 +119,7 @@ def is_lost_contact(error: RuntimeError) -> bool:
 def check_count(wanted: int) -> None:
     """Refuse to run with another number of processes than a run has."""
     if rank_count() != wanted:
-        raise told(
+        raise shared_error(
             MeristemError(
                 f"this run has {wanted} process{'es' * (wanted > 1)}, but {rank_count()} "
                 f"{'are' if rank_count() > 1 else 'is'} here: how sums are added up decides the outcome; "

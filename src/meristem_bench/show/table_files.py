@@ -88,9 +88,9 @@ def metric_drop(score: float, dense: float) -> float:
 
 def _stages(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The mean training cost of every stage, of runs that tell it."""
-    told = [result["spend_by_stage"] for result in results if result.get("spend_by_stage")]
-    names = dict.fromkeys(name for stages in told for name in stages)
-    return {name: statistics.mean(stages.get(name, 0.0) for stages in told) for name in names}
+    costs_by_stage = [result["spend_by_stage"] for result in results if result.get("spend_by_stage")]
+    names = dict.fromkeys(name for stages in costs_by_stage for name in stages)
+    return {name: statistics.mean(stages.get(name, 0.0) for stages in costs_by_stage) for name in names}
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
