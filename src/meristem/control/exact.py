@@ -91,7 +91,8 @@ def _status(view: View, unit_prices: Mapping[str, Mapping[str, float]], weights:
         for group in view.prices.space.groups
     }
     space = view.prices.space
-    return UnitStatus(view.scores, view.live, view.lived, prices, space.stages, view.multipliers, space.factors)
+    stages, factors, ungated = space.stages, space.factors, space.ungated_groups
+    return UnitStatus(view.scores, view.live, view.lived, prices, stages, view.multipliers, factors, ungated)
 
 
 def solve_push(

@@ -22,7 +22,8 @@ class UnitStatus:
     """What an order looks at: the importance of every unit, which are live, which ever were, and what a unit costs.
 
     The blocks of a stage compete as the units of a group do. ``multipliers`` are the proportions of groups; a group
-    without one counts with 1. ``factors`` says of how many groups a dimension is the product, see `Space`.
+    without one counts with 1. ``factors`` says of how many groups a dimension is the product, see `Space`. About
+    ``ungated`` groups the importance says nothing, see `Space` too.
     """
 
     importance: Mapping[str, FloatArray]
@@ -32,6 +33,7 @@ class UnitStatus:
     stages: tuple[Stage, ...] = ()
     multipliers: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, int] = field(default_factory=dict)
+    ungated: frozenset[str] = frozenset()
 
     def groups(self) -> Iterator[tuple[str, FloatArray, BoolArray, BoolArray]]:
         """Name, importance, live and lived of every group that has units of its own."""
@@ -111,6 +113,7 @@ class ImportancePerPrice:
         preference = {}
         for name, values, live, lived in status.groups():
             preference[name] = self._log_value(values, live, lived) - np.log(status.prices[name])
+        preference.update(_as_the_others(status, preference))
         typical = _typical_block(status)
         for stage in status.stages:
             names, values, live, lived = status.blocks(stage)
@@ -133,6 +136,21 @@ class ImportancePerPrice:
         size = fixed + width
         worth[absent] = np.log(total / (width + count)) - _LAST * (size + count > max(2.0, self.pace * size))
         return worth
+
+
+def _as_the_others(status: UnitStatus, preference: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """The preference of groups without importance: they get the share of units that all others together get."""
+    others = [values for name, values in preference.items() if name not in status.ungated]
+    if not others:
+        return {}
+    ordered = np.sort(np.concatenate(others))[::-1]
+    alike = {}
+    for name, values, live, lived in status.groups():
+        if name in status.ungated:
+            places = (np.arange(len(values)) + 0.5) / len(values) * len(ordered)
+            alike[name] = np.empty(len(values))
+            alike[name][_ranked(values, live, lived)] = ordered[places.astype(int)]
+    return alike
 
 
 def _typical_block(status: UnitStatus) -> float:

@@ -237,6 +237,12 @@ class Space:
             if len(blocks) == 1 and (block := next(iter(blocks))) is not None and group != block
         }
 
+    @cached_property
+    def ungated_groups(self) -> frozenset[str]:
+        """The groups that no weight reads, and that have no gate and no importance: dimensions where queries meet keys."""
+        gated = {part.group for slot in self.slots for part in self.unit_parts(self.axes(slot.tensor)[slot.dim])}
+        return frozenset(self.groups).difference(gated, self.blocks)
+
     def inactive_groups(self, live: Mapping[str, BoolArray | float]) -> frozenset[str]:
         """The groups that lie in absent blocks, where ``live`` holds the mask or the width of every group."""
         return frozenset(group for group, block in self.enclosing_block.items() if not np.any(live[block]))

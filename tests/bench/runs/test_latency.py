@@ -41,7 +41,9 @@ def test_all_models_meet_the_same_batches_in_turn_on_one_thread() -> None:
     assert first["other_work"] == second["other_work"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the share of other processes is read from /proc/stat, which only Linux has")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the share of other processes is read from /proc/stat, which only Linux has"
+)
 def test_other_work_is_noticed() -> None:
     watch = OtherWork()
     busy = "import time; end = time.process_time() + 0.6\nwhile time.process_time() < end: pass"

@@ -69,3 +69,14 @@ def test_a_group_at_most_doubles_while_others_can_grow() -> None:
 def test_a_group_without_evidence_still_has_an_order() -> None:
     found = ImportancePerPrice().preference(standing([0.0, 0.0, 0.0], "110", "110"))["a"]
     assert np.isfinite(found).all()
+
+
+def test_groups_without_importance_keep_the_share_of_the_others() -> None:
+    """No weight reads what queries share with keys: an importance of 0 there does not mean that nobody needs it."""
+    live = {"read": flags("11111111"), "shared": flags("1111")}
+    importance = {"read": np.array([8.0, 7, 6, 5, 4, 3, 2, 1]), "shared": np.zeros(4)}
+    prices = {"read": 1.0, "shared": 1.0}
+    found = ImportancePerPrice().preference(UnitStatus(importance, live, live, prices, ungated=frozenset({"shared"})))
+    half = np.sort(found["read"])[4]
+    assert (found["read"] >= half).sum() == 4
+    assert (found["shared"] >= half).sum() == 2
