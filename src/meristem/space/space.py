@@ -239,7 +239,7 @@ class Space:
 
     @cached_property
     def ungated_groups(self) -> frozenset[str]:
-        """The groups that no weight reads, and that have no gate and no importance: dimensions where queries meet keys."""
+        """The groups that no weight reads, so that they have no gate: dimensions where queries meet keys, say."""
         gated = {part.group for slot in self.slots for part in self.unit_parts(self.axes(slot.tensor)[slot.dim])}
         return frozenset(self.groups).difference(gated, self.blocks)
 
